@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/login"
@@ -137,7 +138,13 @@ func TestContexts(t *testing.T) {
 	want(exit.OK, "", "is forgotten here", "logout")
 	want(exit.OK, "", "has no token", "logout")
 	want(exit.Failure, "", "needs a token", "jobs")
-	want(exit.OK, "", "no context is the current one now", "context", "remove", "default")
+	if out, _ := s.want(exit.OK, "", "context", "-o", "name"); !strings.Contains("\n"+out, "\ndefault\n") || strings.Contains(out, "NAME") {
+		t.Errorf("%q", out)
+	}
+	if out, _ := s.want(exit.OK, "", "context", "show", "default", "-q"); out != "default\n" {
+		t.Errorf("%q", out)
+	}
+	want(exit.OK, "", "no context is the current one now: commands go to "+client.DefaultAddr, "context", "remove", "default")
 	want(exit.OK, "", "removed play", "context", "rm", "play")
 	want(exit.OK, "", "no contexts", "context")
 	if strings.Contains(all.String(), admin) || strings.Contains(all.String(), "ct1.") {

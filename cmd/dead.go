@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,7 +42,7 @@ func (p *printer) dead(page client.DeadPage) {
 		p.Printf("no dead letters\n")
 		return
 	}
-	var t output.Table
+	t := output.Table{Below: true}
 	spaces := &p.a.spaces
 	t.Row(spaces.column("NAMESPACE", "ID", "JOB", "SCHEDULED", "FAILED", "ATTEMPTS", "")...)
 	for _, d := range page.Dead {
@@ -119,12 +121,16 @@ func (a *app) deadAction(name, short, done string,
 			return usage("give the numbers, --job or --all", "it is not clear which dead letters are meant")
 		}
 		if name == "purge" && len(q.IDs) == 0 {
-			err := sure.ask(a, cmd, q.All, func() (string, error) { return a.purged(cmd, q) })
+			err = sure.ask(a, cmd, q.All, func() (string, error) { return a.purged(cmd, q) })
 			if err != nil {
 				return err
 			}
 		}
 		var r client.DeadResult
+		paused := func() []string { return nil }
+		if name == "redrive" {
+			paused = a.pausedJobs(cmd, q)
+		}
 		err = a.show(cmd, func(ctx context.Context, c *client.Client) (err error) {
 			r, err = call(c, ctx, q)
 			return err
@@ -134,6 +140,9 @@ func (a *app) deadAction(name, short, done string,
 				p.Printf("%s left as they are: their job is gone, or the same run is open already\n",
 					plural(left, "dead letter"))
 			}
+			for _, name := range paused() {
+				p.Printf("%s is paused: its runs wait until carillon jobs resume %[1]s\n", name)
+			}
 		})
 		if err == nil && len(r.Unknown) > 0 {
 			err = job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken",
@@ -142,6 +151,40 @@ func (a *app) deadAction(name, short, done string,
 		return err
 	}
 	return c
+}
+
+// pausedMost is how many dead letters are looked at for whether their jobs are paused.
+const pausedMost = 20
+
+// pausedJobs looks whose the dead letters are before they are put back, and says then which of these jobs are paused:
+// what was put back waits. It is advice, so what cannot be found out is left out.
+func (a *app) pausedJobs(cmd *cobra.Command, q client.DeadQuery) func() []string {
+	ctx, c := cmd.Context(), a.client()
+	jobs := map[string]bool{}
+	switch {
+	case q.Job != "":
+		jobs[q.Job] = true
+	case q.All:
+		if page, err := c.DeadLetters(ctx, client.DeadQuery{Limit: pausedMost}); err == nil {
+			for _, d := range page.Dead {
+				jobs[d.JobID.String()] = true
+			}
+		}
+	default:
+		for _, id := range q.IDs[:min(len(q.IDs), pausedMost)] {
+			if d, err := c.GetDead(ctx, id); err == nil {
+				jobs[d.JobID.String()] = true
+			}
+		}
+	}
+	return func() (names []string) {
+		for _, ref := range slices.Sorted(maps.Keys(jobs)) {
+			if j, err := c.GetJob(ctx, ref); err == nil && j.Status == job.StatusPaused {
+				names = append(names, cmp.Or(j.Name, ref))
+			}
+		}
+		return names
+	}
 }
 
 // purged says what a purge would remove.

@@ -56,6 +56,81 @@ func TestOtherWaysToSayIt(t *testing.T) {
 	}
 }
 
+// A tab knows what is there, and what a flag takes.
+func TestTab(t *testing.T) {
+	s := newShell(t)
+	s.populate()
+	s.env = map[string]string{"CARILLON_CONFIG_DIR": t.TempDir()}
+	s.must("queues", "set", "mail", "--concurrency", "3")
+	s.must("queues", "set", "fax", "--concurrency", "3")
+	s.want(exit.OK, "", "login", s.addr, "--context", "here")
+	page, err := s.node().Backend.DeadLetters(t.Context(), client.DeadQuery{Limit: 100}, api.Read{})
+	if err != nil || len(page.Dead) < 2 {
+		t.Fatal(page, err)
+	}
+	one, two := fmt.Sprint(page.Dead[0].Seq), fmt.Sprint(page.Dead[1].Seq)
+	for typed, want := range map[string]string{
+		"jobs get r": "report\t", "why ": "hello\t", "logs h": "hello\t", "runs ": "hello\t", "dead --job ": "hello\t", "upcoming ": "hello\t",
+		"runs get ": s.running + "\thello running", "runs tail ": s.running, "dead redrive " + one + " ": two + "\thello", "queues get ": "fax",
+		"queues pause m": "mail", "jobs --status f": "failing", "runs --status ": "succeeded", "jobs --type s": "shell", "token create x --role v": "viewer",
+		"--context ": "here", "jobs --context h": "here", "context use ": "here", "cluster remove ": "n1\t",
+	} {
+		out, _ := s.want(exit.OK, "", append([]string{"__complete"}, strings.Split(typed, " ")...)...)
+		if !strings.HasPrefix(out, want) && !strings.Contains(out, "\n"+want) || !strings.Contains(out, "\n:4\n") {
+			t.Errorf("%s: no %q in\n%s", typed, want, out)
+		}
+	}
+	for typed, not := range map[string]string{"dead redrive " + one + " ": one + "\t", "queues pause m": "fax", "jobs get hello ": "report"} {
+		if out, _ := s.want(exit.OK, "", append([]string{"__complete"}, strings.Split(typed, " ")...)...); strings.Contains("\n"+out, "\n"+not) {
+			t.Errorf("%s:\n%s", typed, out)
+		}
+	}
+	s.addr = "127.0.0.1:1" // a shell is not told of errors
+	if out, errOut := s.want(exit.OK, "", "__complete", "jobs", "get", ""); out != ":4\n" || strings.Contains(errOut, "error") {
+		t.Errorf("%q %q", out, errOut)
+	}
+}
+
+// What is put back of a job that is paused waits, and that is said.
+func TestRedriveOfAPausedJob(t *testing.T) {
+	for _, by := range []string{"--job hello", "--all", ""} {
+		s := newShell(t)
+		s.populate()
+		page, err := s.node().Backend.DeadLetters(t.Context(), client.DeadQuery{Limit: 100}, api.Read{})
+		if err != nil || len(page.Dead) == 0 {
+			t.Fatal(page, err)
+		}
+		if by == "" {
+			by = fmt.Sprint(page.Dead[0].Seq)
+		}
+		s.must("jobs", "pause", "hello")
+		const want = "hello is paused: its runs wait until carillon jobs resume hello\n"
+		if out, _ := s.want(exit.OK, "", append([]string{"dead", "redrive"}, strings.Fields(by)...)...); !strings.HasSuffix(out, want) {
+			t.Errorf("%s: %s", by, out)
+		}
+	}
+	s := newShell(t)
+	s.populate()
+	if out, _ := s.want(exit.OK, "", "dead", "redrive", "--job", "hello"); strings.Contains(out, "paused") {
+		t.Error(out)
+	}
+}
+
+// Why of a job that fails says so, and when it runs in the zone of the reader.
+func TestWhyOfAFailingJob(t *testing.T) {
+	s := newShell(t)
+	s.populate()
+	out, _ := s.want(exit.OK, "", "why", "hello")
+	if !strings.Contains(out, "its last run is dead, ") || !strings.Contains(out, "carillon logs hello, carillon runs hello") || instants.MatchString(out) {
+		t.Error(out)
+	}
+	out, _ = s.want(exit.OK, "", "why", "report")
+	if strings.Contains(out, "its last run") || instants.MatchString(out) || strings.Count(out, "no worker") > 2 {
+		t.Error(out)
+	}
+	t.Log(out)
+}
+
 func TestLogs(t *testing.T) {
 	s := newShell(t)
 	s.populate()
@@ -149,6 +224,7 @@ func TestHabits(t *testing.T) {
 		"--addr 127.0.0.1:1 --json=false run x": "jobs run x", "nodes": "cluster members", "retry x": "dead redrive --job x",
 		"delete my'job": "jobs delete 'my'\\''job'",
 		"subimt":        "submit", "schedule nxt": "schedule next", "statsu": "status", "jobs lst": "jobs list", "contex": "context",
+		"jbos": "jobs", "rnus": "runs", "context current": "context show", "use prod": "context use prod",
 	} {
 		s := newShell(t)
 		out, errOut, code := s.run("", strings.Fields(typed)...)
@@ -188,6 +264,10 @@ func TestHabits(t *testing.T) {
 		"xyzzy":         "error: there is no command `carillon xyzzy`\nhint: `carillon --help` lists the commands\n",
 		"jobs xyzzy":    "error: there is no command `carillon jobs xyzzy`\nhint: `carillon jobs --help` lists the commands\n",
 		"version extra": "error: `carillon version` takes no argument, and \"extra\" is one\nhint: `carillon version --help` says more\n",
+		"submit": "error: there is no job to submit\nhint: `carillon submit jobs.yaml` takes a file, " +
+			"`carillon submit --schedule '@every 1m' --shell date` makes a job\n",
+		"apply a b":      "error: `carillon apply` takes no argument, and \"a\" is one\nhint: did you mean `carillon apply -f a -f b`?\n",
+		"jobs --watch 5": "error: the interval of --watch stands after a =\nhint: did you mean `carillon jobs --watch=5s`?\n",
 	} {
 		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.Usage || out != "" || errOut != want {
 			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/cmd/exit"
 )
 
 // Crontabs as they are found on machines: what becomes of each line. A file that ends in .system has users.
@@ -57,6 +59,17 @@ func TestImportIsSubmitted(t *testing.T) {
 }
 
 func TestImportCrontabArguments(t *testing.T) {
+	const system = "17 * * * * root run-parts /etc/cron.hourly\n"
+	if _, errOut := newShell(t).want(exit.OK, system, "import", "crontab", "-"); !strings.Contains(errOut, "looks like a user") ||
+		!strings.Contains(errOut, "--user-column") {
+		t.Error(errOut)
+	}
+	for _, flag := range []string{"--user-column", "--no-user-column"} {
+		if _, errOut := newShell(t).want(exit.OK, system, "import", "crontab", "-", flag); strings.Contains(errOut, "looks like") {
+			t.Errorf("%s: %s", flag, errOut)
+		}
+	}
+
 	s := newShell(t)
 	dir := filepath.Join(t.TempDir(), "cron.d")
 	if err := os.Mkdir(dir, 0o755); err != nil {

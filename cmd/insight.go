@@ -3,6 +3,8 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"regexp"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // jobQuestion is a command that makes one call about one job.
@@ -23,15 +26,38 @@ func jobQuestion[T any](a *app, name, short string, call func(*client.Client, co
 }
 
 func (a *app) whyCmd() *cobra.Command {
-	return jobQuestion(a, "why", "Say why a job does not run now, or when it will", (*client.Client).Why,
-		(*printer).whyNot)
+	return a.jobCmd("why", "Say why a job does not run now, or when it will",
+		func(cmd *cobra.Command, ref string) error {
+			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Why, error) {
+				return c.Why(ctx, ref)
+			}, func(p *printer, w client.Why) {
+				j, _ := a.client().GetJob(cmd.Context(), ref) // how it went last is beside the answer
+				p.whyNot(w, j)
+			})
+		})
 }
 
-func (p *printer) whyNot(w client.Why) {
-	p.Printf("%s\n", w.Verdict)
+// instants are the times in what a node says, which knows nothing of the zone of the reader.
+var instants = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z`)
+
+func (p *printer) whyNot(w client.Why, j job.Job) {
+	local := func(text string) string {
+		return instants.ReplaceAllStringFunc(text, func(s string) string {
+			at, err := time.Parse(time.RFC3339Nano, s)
+			if err != nil {
+				return s
+			}
+			return p.Clock(job.Instant(at.UnixMilli())) + " (" + output.Relative(at.Sub(p.Now)) + ")"
+		})
+	}
+	p.Printf("%s\n", local(w.Verdict))
+	if failing(j) {
+		p.Printf("its last run is %s, %s: carillon logs %s, carillon runs %[3]s\n",
+			p.RunStatus(j.LastRunStatus), p.When(j.LastRunAt), cmp.Or(j.Name, j.ID.String()))
+	}
 	t := output.Table{Wrap: true}
 	for _, c := range w.Checks {
-		state, text := c.State, c.Text
+		state, text := c.State, local(c.Text)
 		if c.Check == "due" && state == wire.CheckBlocked && c.Remedy == "" {
 			state = "later" // its time has not come: nothing is wrong
 		}
@@ -67,8 +93,7 @@ func (a *app) jobsOccurrencesCmd() *cobra.Command {
 
 func (a *app) upcomingCmd() *cobra.Command {
 	var q client.UpcomingQuery
-	c := &cobra.Command{Use: "upcoming [JOB]", Short: "List the next occurrences", Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completeJobs}
+	c := &cobra.Command{Use: "upcoming [JOB]", Short: "List the next occurrences", Args: cobra.MaximumNArgs(1)}
 	c.Flags().IntVar(&q.Limit, "limit", 20, "how many, at most 1000")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -131,31 +131,10 @@ func (p *printer) nextRun(j job.Job) string {
 
 func (p *printer) nextCell(j job.Job) string { return output.AsCell(p.nextRun(j)) }
 
-// completeJobs completes the names of jobs.
-func (a *app) completeJobs(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	// A shell waits for this at every tab: answer quickly or not at all.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completionTimeout)
-	defer cancel()
-	page, err := a.client().ListJobs(ctx, client.JobQuery{Prefix: prefix, Limit: 50})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, j := range page.Jobs {
-		if j.Name != "" {
-			names = append(names, j.Name+"\t"+j.Schedule)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 // jobCmd is a command about one job.
 func (a *app) jobCmd(name, short string, run func(cmd *cobra.Command, ref string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " JOB", Short: short, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeJobs,
+		Use: name + " JOB", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, args[0]) },
 	}
 }

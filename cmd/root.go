@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/applier"
 	"github.com/carillon-scheduler/carillon/cmd/bencher"
+	"github.com/carillon-scheduler/carillon/cmd/complete"
 	"github.com/carillon-scheduler/carillon/cmd/contexts"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/habits"
@@ -191,6 +192,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	add("node", a.inNamespace(a.auditCmd())...)
 	add("local", a.scheduleCmd(), a.importCmd(), a.configCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(),
 		a.versionCmd())
+	complete.Attach(root, complete.App{Client: a.client, Contexts: func() []string { return contexts.Names(a.env) }})
 	return root
 }
 
@@ -331,9 +333,6 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c.AddCommand(subs...)
 	return c
 }
-
-// completionTimeout bounds what a tab may cost. The completion command itself is cobra's.
-const completionTimeout = 500 * time.Millisecond
 
 // strictCompletion makes cobra's completion command refuse a shell that it does not know; it would print its help as if
 // all were well. It is called late: cobra decides here where the script goes.

@@ -31,7 +31,7 @@ const runStatusNames = "pending, waiting, claimed, running, retrying, canceling,
 func (a *app) runsListCmd(use, short string) *cobra.Command {
 	var q client.RunQuery
 	var statuses []string
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeJobs,
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.MaximumNArgs(1),
 		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and " +
 			"what is due and not claimed, or with a finished --status their history."}
 	c.Flags().StringSliceVar(&statuses, "status", nil, "only "+runStatusNames)
@@ -67,7 +67,7 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 		p.More(page.NextCursor)
 		return
 	}
-	var t output.Table
+	t := output.Table{Below: true}
 	row := func(namespace, job string, cells ...string) {
 		if withJob {
 			cells = append([]string{job}, cells...)
@@ -222,7 +222,7 @@ func (p *printer) block(name, text string) {
 }
 
 func (p *printer) attempts(list []job.Run) {
-	var t output.Table
+	t := output.Table{Below: true}
 	t.Row("ATTEMPT", p.Paint(terminal.Plain, "STATUS"), "STARTED", "DURATION", "WORKER", "")
 	for _, r := range list {
 		t.Row(output.Dash(number(r.Attempt)), p.RunStatus(r.Status), p.WhenCell(r.StartedAt), p.took(r),
@@ -327,7 +327,7 @@ func (a *app) logsCmd() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "logs JOB|RUN", Short: "Print what the newest run of a job wrote, or what a run did",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeJobs,
+		Args: cobra.ExactArgs(1),
 		Long: "Print the output of the newest run of a job that has begun, or of the run that is named: of a shell " +
 			"job that runs what it has written so far, of a finished one the end that is kept. With --follow it goes " +
 			"on until that run is finished, over all its attempts.",

@@ -55,6 +55,10 @@ file may hold several documents and an NDJSON file any number of lines; submitti
 			}
 			return a.submitFiles(cmd, args)
 		}
+		if f.First(cmd.Flags()) == "" {
+			return usage("`carillon submit jobs.yaml` takes a file, "+
+				"`carillon submit --schedule '@every 1m' --shell date` makes a job", "there is no job to submit")
+		}
 		spec, err := f.Spec(cmd.Flags(), a.now())
 		if err != nil {
 			return err

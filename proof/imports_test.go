@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{"", "internal/manpages"}, // main.go, and what writes its manual
-	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -50,6 +50,7 @@ var only = map[string][]string{
 	"cmd/applier":      {"cmd"},
 	"cmd/bencher":      {"cmd"},
 	"cmd/compare":      {"cmd"},
+	"cmd/complete":     {"cmd"},
 	"cmd/contexts":     {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
@@ -96,7 +97,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
 	"internal/daylight":      {"internal/crontab", "internal/dkron"},
 	"internal/dkron":         {"cmd/importer"},

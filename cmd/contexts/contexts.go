@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/login"
 	"github.com/carillon-scheduler/carillon/job"
@@ -92,24 +93,48 @@ func (a *App) about(use, short string, args cobra.PositionalArgs,
 		}}
 }
 
+// Names are those of the contexts that there are; what is wrong with them is said when one is used.
+func Names(env func(string) string) []string {
+	all, err := login.Read(env)
+	if err != nil {
+		return nil
+	}
+	return all.Names()
+}
+
 func (a *App) complete(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	all, err := login.Read(a.Env)
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return all.Names(), cobra.ShellCompDirectiveNoFileComp
+	return Names(a.Env), cobra.ShellCompDirectiveNoFileComp
 }
+
+// list is all contexts.
+type list struct {
+	Contexts []view `json:"contexts"`
+}
+
+// Names are what -o name prints.
+func (l list) Names() (out []string) {
+	for _, v := range l.Contexts {
+		out = append(out, v.Name)
+	}
+	return out
+}
+
+// Names are what -o name prints.
+func (v view) Names() []string { return []string{v.Name} }
 
 func (a *App) list(cmd *cobra.Command) error {
 	all, err := login.Read(a.Env)
 	if err != nil {
 		return err
 	}
-	views := []view{}
+	views := []view{} // never null
 	for _, name := range all.Names() {
 		views = append(views, a.view(all, name))
 	}
-	return a.Result(cmd, map[string]any{"contexts": views}, func(p *output.Printer) {
+	return a.Result(cmd, list{views}, func(p *output.Printer) {
 		if len(views) == 0 {
 			p.Printf("no contexts; carillon login ADDR makes one\n")
 			return
@@ -182,7 +207,8 @@ func (a *App) remove(cmd *cobra.Command, all login.Config, args []string) error 
 	return a.Result(cmd, v, func(p *output.Printer) {
 		p.Printf("removed %s\n", args[0])
 		if was {
-			p.Printf("no context is the current one now; carillon context use NAME chooses one\n")
+			p.Printf("no context is the current one now: commands go to %s. carillon context use NAME chooses one\n",
+				client.DefaultAddr)
 		}
 	})
 }

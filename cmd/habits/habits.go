@@ -30,7 +30,8 @@ var table = []habit{
 	{"create cronjob", "submit", "FILE"}, {"create", "submit", "FILE"}, {"edit job", "jobs edit", "JOB"},
 	{"edit", "jobs edit", "JOB"}, {"exec", "jobs run", "JOB"}, {"top", "status --watch", ""},
 	{"config use-context", "context use", "NAME"}, {"config current-context", "context show", ""},
-	{"config get-contexts", "context", ""}, {"cluster-info", "status", ""},
+	{"config get-contexts", "context", ""}, {"cluster-info", "status", ""}, {"use-context", "context use", "NAME"},
+	{"context current", "context show", ""}, {"use", "context use", "NAME"},
 	// nomad, consul, vault
 	{"job status", "jobs get", "JOB"}, {"job start", "jobs resume", "JOB"}, {"job stop", "jobs pause", "JOB"},
 	{"job plan", "diff -f", "FILE"}, {"job history", "runs", "JOB"}, {"plan", "diff -f", "FILE"},
@@ -112,10 +113,25 @@ func unknown(cmd *cobra.Command, typed []string) error {
 	if len(typed) <= len(own) {
 		return nil
 	}
-	word := typed[len(own)]
+	rest := slices.DeleteFunc(slices.Clone(typed[len(own):]), func(s string) bool { return strings.HasPrefix(s, "-") })
+	if len(rest) == 0 {
+		return nil
+	}
+	word := rest[0]
+	if watch := cmd.Flags().Lookup("watch"); watch != nil && watch.Changed && interval.MatchString(word) {
+		every := word
+		if !strings.HasSuffix(word, "s") {
+			every += "s"
+		}
+		return job.Errorf(job.CodeInvalid, "did you mean `"+cmd.CommandPath()+" --watch="+every+"`?",
+			"the interval of --watch stands after a =")
+	}
 	if !cmd.HasSubCommands() {
-		return job.Errorf(job.CodeInvalid, "`"+cmd.CommandPath()+" --help` says more",
-			"`%s` takes no argument, and %q is one", cmd.CommandPath(), word)
+		remedy := "`" + cmd.CommandPath() + " --help` says more"
+		if f := cmd.Flags().ShorthandLookup("f"); f != nil && f.Value.Type() != "bool" && !f.Changed {
+			remedy = "did you mean `" + cmd.CommandPath() + " -f " + strings.Join(quoted(rest), " -f ") + "`?"
+		}
+		return job.Errorf(job.CodeInvalid, remedy, "`%s` takes no argument, and %q is one", cmd.CommandPath(), word)
 	}
 	remedy := "`" + cmd.CommandPath() + " --help` lists the commands"
 	cmd.SuggestionsMinimumDistance = 2
@@ -123,13 +139,33 @@ func unknown(cmd *cobra.Command, typed []string) error {
 		cmd.SuggestionsMinimumDistance = 1
 	}
 	var names []string
-	for _, s := range cmd.SuggestionsFor(word) {
-		names = append(names, "`"+cmd.CommandPath()+" "+s+"`")
+	for _, s := range append(swapped(cmd, word), cmd.SuggestionsFor(word)...) {
+		if name := "`" + cmd.CommandPath() + " " + s + "`"; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	if len(names) > 0 {
 		remedy = "did you mean " + strings.Join(names, " or ") + "?"
 	}
 	return job.Errorf(job.CodeInvalid, remedy, "there is no command `%s %s`", cmd.CommandPath(), word)
+}
+
+// interval is what follows --watch where a = was forgotten.
+var interval = regexp.MustCompile(`^\d+(\.\d+)?(s|ms|m)?$`)
+
+// swapped are the commands of which a word has the letters in another order, as jbos.
+func swapped(cmd *cobra.Command, word string) (names []string) {
+	letters := func(s string) string {
+		r := []rune(s)
+		slices.Sort(r)
+		return string(r)
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() && letters(sub.Name()) == letters(word) {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
 }
 
 // words is a command line without the flags before the first word that is none, and their values.

@@ -100,6 +100,10 @@ func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 		Prefix: f.prefix, Timeout: f.timeout, Now: a.Now()})
 	out := printer{app: a, cmd: cmd}
 	for _, file := range files {
+		if !f.noColumn && !file.column && crontab.HasUsers(file.data) {
+			out.note("%s: the sixth field of every line looks like a user, as in /etc/crontab: it is taken for the "+
+				"command. Give --user-column if it is one, --no-user-column if it is not", file.name)
+		}
 		for _, l := range r.Read(file.data, file.column, file.user) {
 			err := out.print(found{place: fmt.Sprintf("%s:%d", file.name, l.Number), text: l.Text, spec: l.Job,
 				notes: l.Notes, err: l.Err})

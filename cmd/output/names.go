@@ -105,6 +105,11 @@ func inNamespace(v any) (out []name, s scope) {
 		for _, s := range v {
 			add(s.Name)
 		}
+	case interface{ Names() []string }:
+		for _, n := range v.Names() {
+			add(n)
+		}
+		return out, named
 	default:
 		return nil, unnamed
 	}

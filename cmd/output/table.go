@@ -14,6 +14,9 @@ import (
 type Table struct {
 	rows []row
 	Wrap bool // let it wrap: nothing may be missing
+	// Below puts the last cell of a row under it where it does not fit beside it: a cause that is cut in the middle is
+	// none.
+	Below bool
 }
 
 type row struct {
@@ -30,6 +33,8 @@ const (
 	lastColumn = 20
 	// leastColumn is what a column keeps when the terminal is very narrow.
 	leastColumn = 8
+	// belowLines is how many lines a cell takes under its row.
+	belowLines = 3
 )
 
 // Row adds a row of cells.
@@ -78,6 +83,12 @@ func (p *Printer) Table(t Table) {
 	p.columns = widths
 	for _, r := range t.rows {
 		line := r.text
+		var below []string
+		last := len(r.cells) - 1
+		if t.Below && room >= 2*lastColumn && last == len(widths)-1 && Visible(r.cells[last]) > widths[last] {
+			below = wrap(strings.Replace(r.cells[last], Detail, "", 1), room-2*gap, belowLines)
+			r.cells = r.cells[:last]
+		}
 		for i, c := range r.cells {
 			if c = strings.Replace(c, Detail, "", 1); room > 0 { // otherwise only a later part could be wider
 				c = cut(c, widths[i])
@@ -91,6 +102,9 @@ func (p *Printer) Table(t Table) {
 			line = cut(line, room)
 		}
 		p.Printf("%s\n", line)
+		for _, l := range below {
+			p.Printf("%s%s\n", strings.Repeat(" ", 2*gap), l)
+		}
 	}
 }
 
@@ -114,6 +128,24 @@ func (t *Table) fit(room int) []int {
 		over = shrink(widths, i, leastColumn, over)
 	}
 	return widths
+}
+
+// wrap breaks a text between its words into lines of a width, and cuts the last of them.
+func wrap(s string, width, most int) (lines []string) {
+	line := ""
+	words := strings.Fields(s)
+	for i, word := range words {
+		switch longer := strings.TrimPrefix(line+" "+word, " "); {
+		case line == "" || Visible(longer) <= width:
+			line = longer
+		case len(lines) == most-1:
+			return append(lines, cut(line+" "+strings.Join(words[i:], " "), width))
+		default:
+			lines = append(lines, cut(line, width))
+			line = word
+		}
+	}
+	return append(lines, cut(line, width))
 }
 
 func (t *Table) widths() (w []int) {

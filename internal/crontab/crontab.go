@@ -73,6 +73,34 @@ func (r *Reader) Read(data []byte, column bool, user string) []Line {
 	return lines
 }
 
+// userName is what a user may be called; a command usually has a path, or is longer.
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+// HasUsers says that a table reads as one with users, as /etc/crontab: the field after the times of every line could be
+// one, more follows, and some are root.
+func HasUsers(data []byte) bool {
+	root := false
+	for text := range strings.Lines(string(data)) {
+		text = strings.TrimSpace(text)
+		if _, _, variable := readVariable(text); text == "" || text[0] == '#' || variable {
+			continue
+		}
+		rest, fields := text, 5
+		if text[0] == '@' {
+			fields = 1
+		}
+		for range fields {
+			_, rest = cutField(rest)
+		}
+		user, command := cutField(rest)
+		if command == "" || !userName.MatchString(user) {
+			return false
+		}
+		root = root || user == "root"
+	}
+	return root
+}
+
 func (l *Line) note(format string, args ...any) {
 	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
 }

@@ -233,6 +233,19 @@ func TestCommandsRun(t *testing.T) {
 	}
 }
 
+// A system's table that comes by a pipe is known by its users.
+func TestHasUsers(t *testing.T) {
+	for table, want := range map[string]bool{
+		"SHELL=/bin/sh\n# m h\n17 * * * * root cd / && run-parts /etc/cron.hourly\n@daily www-data php x.php\n": true,
+		"*/5 * * * * /usr/bin/true x\n": false, "0 3 * * * backup --all\n": false, "0 3 * * * root\n": false,
+		"0 3 * * * root run\n0 4 * * * /bin/date -u\n": false, "": false, "MAILTO=root\n": false,
+	} {
+		if HasUsers([]byte(table)) != want {
+			t.Errorf("%q", table)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	var lines []string
 	want := []string{"backup.sh", "backup.sh-2", "sessionclean", "report.py", "cleanup", "artisan", "sync", "cron-j_x", "job",

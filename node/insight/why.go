@@ -77,6 +77,11 @@ func unknown(check string) wire.Check {
 		Remedy: "ask without stale=true"}
 }
 
+// moot is a check that there is nothing to make it on for, as the one before it says.
+func moot(check string) wire.Check {
+	return wire.Check{Check: check, State: wire.CheckUnknown, Text: "there is no such worker"}
+}
+
 func (w *whyNot) hold() wire.Check {
 	if hold := w.r.Info.Hold; hold.On {
 		c := blocked("hold", fsm.TextHold, view.HoldRemedy)
@@ -209,13 +214,12 @@ func (w *whyNot) workers() []wire.Check {
 	spec.Workers = nil
 	untagged := spec.Class()
 	if why := w.leads.NoWorker(untagged); why != "" {
-		remedy := "start a worker that takes such runs"
-		return []wire.Check{blocked("type", why, remedy), blocked("tags", why, remedy), blocked("slots", why, remedy)}
+		return []wire.Check{blocked("type", why, "start a worker that takes such runs"), moot("tags"), moot("slots")}
 	}
 	out := []wire.Check{fine("type", "a worker takes runs of type "+string(spec.Type))}
 	if why := w.leads.NoWorker(class); why != "" {
-		remedy := "start a worker with these tags, or change the job's workers"
-		return append(out, blocked("tags", why, remedy), blocked("slots", why, remedy))
+		return append(out, blocked("tags", why, "start a worker with these tags, or change the job's workers"),
+			moot("slots"))
 	}
 	out = append(out, fine("tags", "a worker has the tags that the job wants"))
 	if why := w.leads.NoSlot(class); why != "" {
@@ -230,7 +234,7 @@ func (w *whyNot) line() (wire.Check, error) {
 	h := w.h
 	due := h.Due()
 	if h.Place.Parked || due.Ready > w.now {
-		return fine("line", "the job is not in the line"), nil
+		return fine("line", "nothing of the job is due"), nil
 	}
 	ahead, looked := 0, 0
 	own := h.Place.Due(h.ID)
@@ -258,15 +262,20 @@ func (w *whyNot) line() (wire.Check, error) {
 	return blocked("line", text, "wait, give it a higher priority, or add slots"), nil
 }
 
+// passing says that what a check found now says nothing of a later time.
+func (w *whyNot) passing(c wire.Check) bool {
+	return (c.Check == "slots" || c.Check == "line") && w.h.Due().Ready > w.now
+}
+
 // verdict is the checks in one sentence: the first that blocks, unless all that is missing is the time.
 func (w *whyNot) verdict(checks []wire.Check) string {
 	first := -1
 	for i := range checks {
-		if checks[i].State != wire.CheckBlocked {
+		if checks[i].State != wire.CheckBlocked || w.passing(checks[i]) {
 			continue
 		}
 		if checks[i].Check == "due" {
-			if at := w.r.NextRun(w.h); at != 0 && first < 0 && !anyBlocked(checks[i+1:]) {
+			if at := w.r.NextRun(w.h); at != 0 && first < 0 && !w.anyBlocked(checks[i+1:]) {
 				return "runs at " + job.Instant(at).String()
 			}
 			if first < 0 {
@@ -292,9 +301,9 @@ func (w *whyNot) verdict(checks []wire.Check) string {
 	return "is about to run"
 }
 
-func anyBlocked(checks []wire.Check) bool {
+func (w *whyNot) anyBlocked(checks []wire.Check) bool {
 	for i := range checks {
-		if checks[i].State == wire.CheckBlocked {
+		if checks[i].State == wire.CheckBlocked && !w.passing(checks[i]) {
 			return true
 		}
 	}
