@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,71 @@ func takes(t *testing.T, what string, argv []string) (cfg ServerConfig) {
 		t.Errorf("%s: %q: %v", what, argv, err)
 	}
 	return cfg
+}
+
+// The units start what this binary takes, as users that their packages make, and systemd finds nothing to say of them.
+// What they do is shown where the binary is run.
+func TestUnits(t *testing.T) {
+	settings := map[string]string{
+		"server": "node-id: n1\nlisten: 10.0.0.1:7400\ncluster: [10.0.0.1:7400, 10.0.0.2:7400, 10.0.0.3:7400]\nkeys-from: /etc/carillon/keys\n",
+		"worker": "join: [10.0.0.1:7400]\nexecutors: [shell]\nshell-as-node: true\ntags: {host: web1}\n",
+	}
+	for name, kind := range map[string]string{"carillon": "server", "carillon-worker": "worker"} {
+		path := "../deploy/systemd/" + name + ".service"
+		text := read(t, path)
+		for _, want := range []string{"\nType=notify\n", "\nUser=" + name + "\n", "\nStateDirectory=" + name + "\n", "\nWatchdogSec=60\n",
+			"\nRestart=on-failure\n", "\nKillMode=mixed\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %s", path, strings.TrimSpace(want))
+			}
+		}
+		if strings.Contains(text, "RestartPrevent") { // a panic, and the watchdog's abort, end with the code for wrong usage
+			t.Errorf("%s does not start again what crashed", path)
+		}
+		_, line, _ := strings.Cut(text, "\nExecStart=/usr/bin/carillon ")
+		line, _, _ = strings.Cut(line, "\n")
+		file := filepath.Join(t.TempDir(), "settings.yaml")
+		if err := os.WriteFile(file, []byte(settings[kind]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		argv := strings.Fields(strings.Replace(line, "/etc/carillon/"+kind+".yaml", file, 1))
+		s := newShell(t)
+		s.env = map[string]string{}
+		for l := range strings.Lines(text) {
+			if v, is := strings.CutPrefix(l, "Environment="); is {
+				name, value, _ := strings.Cut(strings.TrimSpace(v), "=")
+				s.env[name] = value
+			}
+		}
+		if kind == "server" {
+			var cfg ServerConfig
+			withNode(t, func(_ context.Context, c ServerConfig, _ func(string)) error {
+				cfg = c
+				return context.Canceled
+			})
+			if _, errOut, code := s.run("", argv...); code != 0 || cfg.DataDir != "/var/lib/carillon" || len(cfg.Cluster) != 3 {
+				t.Errorf("%q: %s%+v", argv, errOut, cfg)
+			}
+		} else if out, errOut, code := s.run("", append([]string{"config", "show"}, argv...)...); code != 0 ||
+			!regexp.MustCompile(`(?m)^state-dir +/var/lib/carillon-worker +CARILLON_STATE_DIR`).MatchString(out) {
+			t.Errorf("%q: %s%s", argv, out, errOut)
+		}
+		if _, err := exec.LookPath("systemd-analyze"); err != nil {
+			t.Log("there is no systemd-analyze")
+			continue
+		}
+		// The binary and its page in the manual come with the package.
+		unit := filepath.Join(t.TempDir(), name+".service")
+		if err := os.WriteFile(unit, []byte(strings.Replace(text, "/usr/bin/carillon", "/bin/true", 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		if out, err := exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=20", unit).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
 }
 
 // What the processes of the file do is shown where the binary is run; here are its own rules.

@@ -11,6 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 	"github.com/carillon-scheduler/carillon/internal/gc"
 	"github.com/carillon-scheduler/carillon/internal/otlp"
+	"github.com/carillon-scheduler/carillon/internal/systemd"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -56,6 +57,9 @@ var (
 // runServer runs a node until the context ends. ready is called once it serves, with the address it serves on.
 func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) error {
 	gc.Tune()
+	manager := systemd.Find()
+	manager.Starting()
+	manager.Stopping(ctx, stoppingText)
 	if cfg.Secure {
 		if err := undumpable.Set(); err != nil {
 			return err
@@ -94,6 +98,15 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		defer cancel()
 		go announce(ctx, n, ready)
 	}
+	done := make(chan struct{})
+	defer close(done)
+	go manager.Follow(ctx, done, func() bool { return n.Live() == nil }, func() string {
+		if err := n.Ready(); err != nil {
+			return err.Error()
+		}
+		manager.Ready("ready")
+		return "ready"
+	})
 	return n.Run(ctx)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/statedir"
+	"github.com/carillon-scheduler/carillon/internal/systemd"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -194,6 +195,9 @@ func (c *workerConfig) keepTo(who client.Whoami, given func(flag string) bool) {
 // runWorker works until the context ends, and drains then.
 func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err error) {
 	log := processLog(cfg.LogLevel, cfg.LogFormat)
+	manager := systemd.Find()
+	manager.Starting()
+	manager.Stopping(ctx, stoppingText)
 	if cfg.Token != "" {
 		if err := undumpable.Set(); err != nil {
 			return err
@@ -271,6 +275,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	var once sync.Once
 	groups := remote.Find(ctx, remote.Options{Addrs: cfg.Join, Leader: opts, Registered: func(s job.Session) {
 		once.Do(func() {
+			manager.Ready("registered")
 			types := strings.Join(cfg.Executors, ", ")
 			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",
 				me.Name, cfg.Slots, types, s.Term)
@@ -299,5 +304,11 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		notice(stderr, cfg.LogFormat, stoppingText, "stopping", "detail", stoppingText)
 	})
 	defer quiet()
+	done := make(chan struct{})
+	defer close(done)
+	go manager.Follow(ctx, done, func() bool { w.Stats(); return true }, func() string {
+		busy, slots := w.Stats()
+		return fmt.Sprintf("%d of %d slots busy", busy, slots)
+	})
 	return w.Run(ctx)
 }

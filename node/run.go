@@ -164,6 +164,9 @@ func (n *Node) Handler() http.Handler { return n.handler }
 // it takes requests.
 func (n *Node) Ready() error { return n.inAllGroups((*service.Service).Working) }
 
+// Live says whether the node's parts run: a process of which one has ended should be restarted.
+func (n *Node) Live() error { return n.inAllGroups((*service.Service).Live) }
+
 // State is the node's state, for those who compare replicas. It ends with the node.
 func (n *Node) State() *store.Store { return n.group.store }
 

@@ -40,7 +40,7 @@ var layers = [][]string{
 	{"internal/faultpoint", "internal/fieldgen"},
 	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/faultpoint/crash", "internal/faultpoint/mutant",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/metric", "internal/otlp/otlptest", "internal/pack", "internal/ratelimit", "internal/replica",
-		"internal/sbom", "internal/sealer", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
+		"internal/sbom", "internal/sealer", "internal/systemd", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that

@@ -1,0 +1,295 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/proof/harness"
+)
+
+// What systemd is told, at a socket of the test's own.
+
+// serviceManager listens as a service manager does.
+type serviceManager struct {
+	path string
+	said chan string
+}
+
+func newServiceManager(t *testing.T) *serviceManager {
+	t.Helper()
+	m := &serviceManager{filepath.Join(t.TempDir(), "notify"), make(chan string, 10_000)}
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			m.said <- string(b[:n])
+		}
+	}()
+	return m
+}
+
+// env is what a process of the service finds.
+func (m *serviceManager) env(watchdog time.Duration) []string {
+	return []string{"env", "NOTIFY_SOCKET=" + m.path, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds())}
+}
+
+// await is the next message with a text in it; those before it are returned, too.
+func (m *serviceManager) await(t *testing.T, text string) (before []string) {
+	t.Helper()
+	for end := time.After(2 * time.Minute); ; {
+		select {
+		case s := <-m.said:
+			if strings.Contains(s, text) {
+				return before
+			}
+			before = append(before, s)
+		case <-end:
+			t.Fatalf("%q was not said after %q", text, before)
+		}
+	}
+}
+
+// A node that has its cluster says that it is ready, feeds the watchdog, and says that it stops. One that waits for
+// others has started as well, and says what it waits for. Commands of jobs find no socket.
+func TestServiceManagerIsTold(t *testing.T) {
+	beside(t)
+	binary := harness.Build(t)
+	m := newServiceManager(t)
+	n := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"), "--executors", "shell")
+	n.Wrap = m.env(time.Second)
+	n.Start()
+	m.await(t, "READY=1\n")
+	m.await(t, "WATCHDOG=1")
+	out := filepath.Join(t.TempDir(), "env")
+	shellRun(t, n.Client, "env", "env > "+out)
+	harness.Eventually(t, harness.ReadyLimit, "the job has run", func() bool {
+		b, err := os.ReadFile(out)
+		return err == nil && bytes.Contains(b, []byte("PATH="))
+	})
+	if b, err := os.ReadFile(out); err != nil || regexp.MustCompile(`(?m)^(NOTIFY|WATCHDOG)_`).Match(b) {
+		t.Errorf("%v %s", err, b)
+	}
+	n.Stop()
+	m.await(t, "STOPPING=1\nSTATUS=stopping")
+
+	// The other two are not there, and it stays up for them.
+	alone := newServiceManager(t)
+	l := []string{harness.FreeAddr(t), harness.FreeAddr(t), harness.FreeAddr(t)}
+	w := harness.NewNode(t, binary, filepath.Join(t.TempDir(), "data"), "--cluster", strings.Join(l, ","))
+	w.Move(l[0])
+	w.Wrap = alone.env(time.Second)
+	if err := w.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	alone.await(t, "READY=1\nSTATUS=starting")
+	alone.await(t, "WATCHDOG=1")
+	if !w.Alive() {
+		t.Error("it did not stay")
+	}
+	w.Destroy()
+}
+
+// shellRun has a command run once.
+func shellRun(t *testing.T, c *client.Client, name, command string) {
+	t.Helper()
+	payload, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := c.CreateJob(ctx, job.Spec{Name: name, Type: job.TypeShell, Schedule: job.ScheduleManual, Payload: payload}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RunJob(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The units as they are, but for the places of things, under a systemd of the test's own: a user's one, in namespaces
+// of its own.
+func TestUnitsUnderSystemd(t *testing.T) {
+	scenario(t)
+	s := startSystemd(t)
+	data, addr := filepath.Join(s.dir, "data"), harness.FreeAddr(t)
+	config := filepath.Join(s.dir, "server.yaml")
+	right := fmt.Sprintf("node-id: n1\nlisten: %s\nbootstrap: true\nexecutors: [shell]\n", addr)
+	s.write(config, right)
+	s.unit("carillon.service", "server --config "+config, "CARILLON_DATA_DIR="+data)
+	s.ctl("start", "carillon")
+	harness.Eventually(t, harness.ReadyLimit, "it says that it is ready", func() bool { return s.show("StatusText") == "ready" })
+
+	// A stop waits for what runs.
+	c := client.New(addr)
+	began, ended := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "ended")
+	shellRun(t, c, "slow", "touch "+began+"; sleep 3; touch "+ended)
+	harness.Eventually(t, harness.ReadyLimit, "the command runs", func() bool { return exists(began) })
+	s.ctl("stop", "carillon")
+	if got := s.show("Result"); !exists(ended) || got != "success" {
+		t.Errorf("the command was ended, or the service: %s", got)
+	}
+
+	// A process that hangs is ended and started anew.
+	s.ctl("start", "carillon")
+	pid, err := strconv.Atoi(s.show("ExecMainPID"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run("kill", "-STOP", strconv.Itoa(pid))
+	harness.Eventually(t, 3*time.Minute, "the watchdog ends it", func() bool { return s.show("NRestarts") != "0" })
+	harness.Eventually(t, harness.ReadyLimit, "it is ready again", func() bool { return s.show("StatusText") == "ready" })
+	if _, err := c.GetJob(context.Background(), "slow"); err != nil {
+		t.Error(err)
+	}
+	s.ctl("stop", "carillon")
+
+	// A configuration that is wrong fails the start. It is tried again, and works when it was mended.
+	s.write(config, right+"listne: x\n")
+	if out, err := s.try("start", "carillon"); err == nil {
+		t.Errorf("it started: %s", out)
+	}
+	if got := s.show("ExecMainStatus"); got != "2" {
+		t.Errorf("it ended with %s", got)
+	}
+	s.write(config, right)
+	harness.Eventually(t, harness.ReadyLimit, "it works", func() bool { return s.show("StatusText") == "ready" })
+}
+
+// ownSystemd is a systemd for the units of a test.
+type ownSystemd struct {
+	t   *testing.T
+	dir string // of its configuration, and for what the units write
+	pid string
+}
+
+func startSystemd(t *testing.T) *ownSystemd {
+	t.Helper()
+	const program = "/lib/systemd/systemd"
+	for _, need := range []string{program, "unshare", "nsenter", "systemctl"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skipf("there is no %s", need)
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("it takes root to make namespaces")
+	}
+	dir, err := os.MkdirTemp("/srv", "carillon-units") // services have a /tmp of their own
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &ownSystemd{t: t, dir: dir}
+	s.write(filepath.Join(dir, "systemd/user/test.target"), "[Unit]\nDescription=test\n")
+	script := `mount -t tmpfs tmpfs /run && mkdir -p -m 700 /run/systemd/system /run/user/0 &&
+		SYSTEMD_LOG_TARGET=console ` + program + ` --user --unit=test.target; true` // which must not be process 1
+	cmd := exec.Command("unshare", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child", "sh", "-c", script)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/0", "XDG_CONFIG_HOME="+dir, "HOME="+dir)
+	log, err := os.Create(filepath.Join(dir, "systemd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // and with it all in the namespace
+		_ = cmd.Wait()
+		if b, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("%s", b)
+		}
+	})
+	harness.Eventually(t, harness.ReadyLimit, "systemd runs", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
+		if s.pid = strings.TrimSpace(string(b)); s.pid == "" {
+			return false
+		}
+		out, err := s.try("is-active", "test.target")
+		return err == nil && strings.TrimSpace(out) == "active"
+	})
+	return s
+}
+
+func (s *ownSystemd) write(path, text string) {
+	s.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// noNamespaces is what a systemd within namespaces cannot do; that it is understood is seen elsewhere.
+const noNamespaces = "PrivateUsers=no\nPrivateDevices=no\nPrivateTmp=no\nProtectSystem=no\nProtectHome=no\n" +
+	"ProtectProc=default\nProtectClock=no\nProtectHostname=no\nProtectControlGroups=no\nProtectKernelLogs=no\n" +
+	"ProtectKernelModules=no\nProtectKernelTunables=no\n"
+
+// unit installs a unit of deploy/systemd, with the binary and the state where the test has them. Root is its user: in
+// a user's systemd there is no other.
+func (s *ownSystemd) unit(name, command, env string) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "deploy", "systemd", name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	binary, err := os.ReadFile(harness.Build(s.t))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	at := filepath.Join(s.dir, "carillon")
+	if err := os.WriteFile(at, binary, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	user := filepath.Join(s.dir, "systemd", "user")
+	s.write(filepath.Join(user, name), string(text))
+	s.write(filepath.Join(user, name+".d", "test.conf"), "[Service]\nUser=\nGroup=\nStateDirectory=\nConfigurationDirectory=\n"+
+		"ExecStart=\nExecStart="+at+" "+command+"\nEnvironment="+env+"\nWatchdogSec=4\nRestartSec=1\n"+noNamespaces)
+	s.ctl("daemon-reload")
+}
+
+// run calls a program where the services are.
+func (s *ownSystemd) run(args ...string) (string, error) {
+	cmd := exec.Command("nsenter", append([]string{"--target", s.pid, "--mount", "--pid"}, args...)...)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (s *ownSystemd) try(args ...string) (string, error) {
+	return s.run(append([]string{"systemctl", "--user"}, args...)...)
+}
+
+func (s *ownSystemd) ctl(args ...string) {
+	s.t.Helper()
+	if out, err := s.try(args...); err != nil {
+		status, _ := s.try("status", "--no-pager", "carillon")
+		s.t.Fatalf("systemctl %s: %v\n%s%s", strings.Join(args, " "), err, out, status)
+	}
+}
+
+func (s *ownSystemd) show(property string) string {
+	out, _ := s.try("show", "--value", "--property", property, "carillon")
+	return strings.TrimSpace(out)
+}
