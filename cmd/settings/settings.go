@@ -178,6 +178,23 @@ func Shown(f *pflag.Flag) string {
 	return "[" + strings.Join(names, ",") + "]"
 }
 
+// pairs are what a flag such as --tags takes, written as YAML has it: {host: web1} for host=web1.
+func pairs(m map[string]any) []any {
+	list := make([]any, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, fmt.Sprintf("%s=%v", k, m[k]))
+	}
+	return list
+}
+
+func pairsWithin(section map[string]any) {
+	for key, v := range section {
+		if m, ok := v.(map[string]any); ok {
+			section[key] = pairs(m)
+		}
+	}
+}
+
 // file is what a file says.
 type file struct {
 	path   string
@@ -204,19 +221,21 @@ func open(cmd *cobra.Command, env func(string) string) (*file, error) {
 	// One file may serve several commands: what is below the name of a command is for that one only.
 	own := map[string]any{}
 	sections := map[string]map[string]any{}
+	known := knownSettings(cmd.Root())
 	for key, v := range content {
 		section, ok := v.(map[string]any)
 		if !ok {
 			own[key] = v
 			continue
 		}
+		if _, command := known[key]; !command {
+			own[key] = pairs(section)
+			continue
+		}
+		pairsWithin(section)
 		sections[key] = section
 	}
-	known := knownSettings(cmd.Root())
 	for _, name := range slices.Sorted(maps.Keys(sections)) {
-		if _, ok := known[name]; !ok {
-			return nil, unknown(path, name, slices.Sorted(maps.Keys(known)))
-		}
 		for _, key := range slices.Sorted(maps.Keys(sections[name])) {
 			if !slices.Contains(known[name], key) {
 				return nil, unknown(path, name+"."+key, known[name])
@@ -229,7 +248,7 @@ func open(cmd *cobra.Command, env func(string) string) (*file, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		if !slices.Contains(all, key) {
-			return nil, unknown(path, key, known[cmd.Name()])
+			return nil, unknown(path, key, append(slices.Sorted(maps.Keys(known)), known[cmd.Name()]...))
 		}
 	}
 	maps.Copy(own, sections[cmd.Name()])
