@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
@@ -118,5 +121,57 @@ func (l *load) refused(n *harness.Node, why ...string) {
 	}
 	if lines := bytes.Split(bytes.TrimSpace(said), []byte("\n")); len(lines) > 0 {
 		l.t.Logf("%s ended (%s): %s", n.ID, state, lines[len(lines)-1])
+	}
+}
+
+// Backups are read by the version that took them and by later ones. One of a higher level is refused by an older
+// binary, which leaves the directory as it was.
+func TestBackupBetweenLevels(t *testing.T) {
+	beside(t)
+	was, next := harness.Build(t), harness.BuildLevel(t, fsm.Level+1)
+	ctx := context.Background()
+	dir := t.TempDir()
+	live := func(binary, name string) (backup string) {
+		n := harness.NewNode(t, binary, filepath.Join(dir, name), "--executors", "none")
+		n.Start()
+		payroll := shellJob("payroll", "true")
+		payroll.Schedule = job.ScheduleManual
+		if _, err := n.Client.CreateJob(ctx, payroll); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, harness.ReadyLimit, "it has the level of its binary", func() bool {
+			s, err := n.Client.Status(ctx)
+			return err == nil && s.Level == map[string]int{was: fsm.Level, next: fsm.Level + 1}[binary]
+		})
+		backup = filepath.Join(dir, name+".bak")
+		if _, err := carillon(t, binary, "backup", backup, "--addr", n.Addr); err != nil {
+			t.Fatal(err)
+		}
+		n.Stop()
+		return backup
+	}
+	old, young := live(was, "old"), live(next, "young")
+
+	to := filepath.Join(dir, "restored")
+	if _, err := carillon(t, next, "restore", old, "--data-dir", to, "--node-id", "n1"); err != nil {
+		t.Fatal(err)
+	}
+	n := harness.NewNode(t, next, to, "--executors", "none")
+	if err := n.Launch(); err != nil { // it is on hold, and so not ready
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.ReadyLimit, "the job is there", func() bool {
+		_, err := n.Client.GetJob(ctx, "payroll")
+		return err == nil
+	})
+	n.Stop()
+
+	refused := filepath.Join(dir, "refused")
+	_, err := carillon(t, was, "restore", young, "--data-dir", refused, "--node-id", "n1")
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("feature level %d", fsm.Level+1)) {
+		t.Errorf("%v", err)
+	}
+	if list, err := os.ReadDir(refused); err == nil && len(list) > 0 {
+		t.Errorf("it left %v", list)
 	}
 }
