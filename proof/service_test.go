@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,7 +132,7 @@ func shellRun(t *testing.T, c *client.Client, name, command string) {
 // of its own.
 func TestUnitsUnderSystemd(t *testing.T) {
 	scenario(t)
-	s := startSystemd(t)
+	s := startSystemd(t, nil)
 	data, addr := filepath.Join(s.dir, "data"), harness.FreeAddr(t)
 	config := filepath.Join(s.dir, "server.yaml")
 	right := fmt.Sprintf("node-id: n1\nlisten: %s\nbootstrap: true\nexecutors: [shell]\n", addr)
@@ -182,7 +184,8 @@ type ownSystemd struct {
 	pid string
 }
 
-func startSystemd(t *testing.T) *ownSystemd {
+// startSystemd starts one, by a command before its own if it is to be on another machine.
+func startSystemd(t *testing.T, on []string) *ownSystemd {
 	t.Helper()
 	const program = "/lib/systemd/systemd"
 	for _, need := range []string{program, "unshare", "nsenter", "systemctl"} {
@@ -202,7 +205,8 @@ func startSystemd(t *testing.T) *ownSystemd {
 	s.write(filepath.Join(dir, "systemd/user/test.target"), "[Unit]\nDescription=test\n")
 	script := `mount -t tmpfs tmpfs /run && mkdir -p -m 700 /run/systemd/system /run/user/0 &&
 		SYSTEMD_LOG_TARGET=console ` + program + ` --user --unit=test.target; true` // which must not be process 1
-	cmd := exec.Command("unshare", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child", "sh", "-c", script)
+	args := append(slices.Clone(on), "unshare", "--mount", "--fork", "--pid", "--mount-proc", "--kill-child", "sh", "-c", script)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/0", "XDG_CONFIG_HOME="+dir, "HOME="+dir)
 	log, err := os.Create(filepath.Join(dir, "systemd.log"))
 	if err != nil {
@@ -271,7 +275,7 @@ func (s *ownSystemd) unit(name, command, env string) {
 
 // run calls a program where the services are.
 func (s *ownSystemd) run(args ...string) (string, error) {
-	cmd := exec.Command("nsenter", append([]string{"--target", s.pid, "--mount", "--pid"}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"--target", s.pid, "--mount", "--pid", "--net"}, args...)...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR=/run/user/0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -292,4 +296,97 @@ func (s *ownSystemd) ctl(args ...string) {
 func (s *ownSystemd) show(property string) string {
 	out, _ := s.try("show", "--value", "--property", property, "carillon")
 	return strings.TrimSpace(out)
+}
+
+// docs/operate.md as it is written, on three machines of the test's own: keys, one file on each, the units, a login and
+// a job that runs; and a worker, with a command that only it can run.
+func TestOperateDocument(t *testing.T) {
+	scenario(t)
+	network := harness.NewNet(t, 4)
+	text, err := os.ReadFile(filepath.Join("..", "docs", "operate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, m := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+		files = append(files, string(m[1]))
+	}
+	if len(files) != 2 {
+		t.Fatalf("%d files in the document", len(files))
+	}
+	binary, work := harness.Build(t), t.TempDir()
+	must := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(os.Environ(), "CARILLON_CONFIG_DIR="+filepath.Join(work, "config"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("carillon %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	keys := filepath.Join(work, "keys")
+	must("cluster", "init", "--out", keys)
+	machines := make([]*ownSystemd, 4)
+	adapt := func(file string, i int) string {
+		file = strings.NewReplacer("node-id: n1", fmt.Sprint("node-id: n", i+1), "listen: 10.0.0.1", "listen: "+network.IP(i)).Replace(file)
+		for k := range 3 {
+			file = strings.ReplaceAll(file, fmt.Sprintf("10.0.0.%d:", k+1), network.IP(k)+":")
+		}
+		return strings.ReplaceAll(file, "/etc/carillon/", machines[i].dir+"/")
+	}
+	var all []string
+	for i := range machines {
+		s := startSystemd(t, network.In(i))
+		machines[i] = s
+		if i == 3 {
+			continue
+		}
+		all = append(all, network.IP(i)+":7400")
+		if err := harness.CopyDir(filepath.Join(s.dir, "keys"), keys); err != nil {
+			t.Fatal(err)
+		}
+		config := filepath.Join(s.dir, "server.yaml")
+		s.write(config, adapt(files[0], i))
+		s.unit("carillon.service", "server --config "+config, "CARILLON_DATA_DIR="+filepath.Join(s.dir, "data"))
+		s.ctl("start", "carillon") // also the first one, which then waits for the others
+	}
+	for _, s := range machines[:3] {
+		harness.Eventually(t, harness.ReadyLimit, "it says that it is ready", func() bool { return s.show("StatusText") == "ready" })
+	}
+	founder := slices.Index(all, slices.Min(all)) // the lowest address, as text
+	must("login", strings.Join(all, ","), "--token-file", filepath.Join(machines[founder].dir, "data", "admin.token"))
+	if out := must("status"); strings.Contains(out, "\n!") || strings.Count(out, "voter")+strings.Count(out, "  leader  ") != 3 {
+		t.Errorf("status:\n%s", out)
+	}
+	target, err := net.Listen("tcp", net.JoinHostPort(network.Host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	go http.Serve(target, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) //nolint:errcheck // until it is closed
+	must("submit", "--name", "hello", "--schedule", "@every 1s", "--http", "http://"+target.Addr().String())
+	runs := func(job, want string) {
+		t.Helper()
+		harness.Eventually(t, harness.ReadyLimit, job+" is "+want, func() bool { return strings.Contains(must("runs", job), want) })
+	}
+	runs("hello", "succeeded")
+
+	for _, s := range machines[:3] { // who has the keys can do everything
+		if err := os.RemoveAll(filepath.Join(s.dir, "keys")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worker := machines[3]
+	token := filepath.Join(worker.dir, "worker.token")
+	must("token", "create", "web1", "--role", "worker", "--types", "shell", "--out", token)
+	config := filepath.Join(worker.dir, "worker.yaml")
+	worker.write(config, adapt(files[1], 3))
+	worker.unit("carillon-worker.service", "worker --config "+config, "CARILLON_STATE_DIR="+filepath.Join(worker.dir, "state"))
+	worker.ctl("start", "carillon-worker")
+	must("submit", "--name", "here", "--schedule", "@every 1s", "--shell", "true", "--worker", "host=web1")
+	runs("here", "succeeded")
+	worker.ctl("stop", "carillon-worker")
+	machines[0].ctl("restart", "carillon") // without the keys' directory, which the file still names
+	harness.Eventually(t, harness.ReadyLimit, "it is ready again", func() bool { return machines[0].show("StatusText") == "ready" })
 }

@@ -134,6 +134,9 @@ func (w *Net) Place(i int, n *Node) {
 	n.Wrap = []string{"ip", "netns", "exec", w.ns(i)}
 }
 
+// In is what goes before a command that runs on a machine and needs this one's cgroups, which `ip netns exec` hides.
+func (w *Net) In(i int) []string { return []string{"nsenter", "--net=/run/netns/" + w.ns(i)} }
+
 // Cut loses everything that one machine sends to another, until Heal.
 func (w *Net) Cut(from, to int) {
 	w.tb.Helper()
