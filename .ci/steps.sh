@@ -21,13 +21,14 @@ shorter='length > 600 { $0 = substr($0, 1, 600) " …" } /^(    )+[a-z_]+\.go:[0
 
 # tests NAME ARGUMENTS: runs go test by gotestsum, whose flags come before a --.
 tests() {
-  local record="$out/$1.json" code=0 judged=0 tags=""
+  local record="$out/$1.json" code=0 judged=0 tags="" module=none
   shift
   if [[ " $* " =~ " -tags "([a-z_]+) ]]; then tags="-tags ${BASH_REMATCH[1]} "; fi
+  if [[ " $* " =~ " -C "([a-z/]+) ]]; then module=${BASH_REMATCH[1]}; fi # another module than this one
   go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary all --jsonfile "$record" "$@" 2>&1 |
     tee "$out/output" | awk "$shorter" || code=$?
   go run ./internal/verdict "$record" >"$out/verdict" || judged=$?
-  sed "s/^     repeat: go test /&$tags/" "$out/verdict" >>"$out/verdicts"
+  sed "s/^     repeat: go test /&$tags/; s|^\(     repeat: go test \)\(.* \)\./$module\$|\1-C $module \2.|" "$out/verdict" >>"$out/verdicts"
   if [ "$code" -ne 0 ] && ! grep -q '^FAIL' "$out/verdict"; then grep -v '^$' "$out/output" | tail -n 5 >>"$out/said"; fi
   [ "$code" -eq 0 ] && [ "$judged" -eq 0 ]
 }
