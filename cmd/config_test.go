@@ -171,6 +171,13 @@ func TestWrongSettings(t *testing.T) {
 	if w := origins(t, s, "server", "--config", path); w["node-id"].Value != "n1" {
 		t.Errorf("%+v", w)
 	}
+	// A part of the file whose lines are all comments says nothing.
+	path = write("h", "server:\n  node-id: n1\nworker:\n  #name: w1\n")
+	for _, command := range []string{"server", "worker", "dev"} {
+		if w := origins(t, s, command, "--config", path); w["node-id"].Value == "n1" != (command == "server") {
+			t.Errorf("%s: %+v", command, w)
+		}
+	}
 	// A flag of all commands reads its variable itself, and no file.
 	s.env["CARILLON_TIMEOUT_FILE"] = filepath.Join(dir, "a")
 	if w := origins(t, s, "worker"); w["timeout"].From != "default" {

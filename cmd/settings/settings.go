@@ -224,11 +224,15 @@ func open(cmd *cobra.Command, env func(string) string) (*file, error) {
 	known := knownSettings(cmd.Root())
 	for key, v := range content {
 		section, ok := v.(map[string]any)
+		_, command := known[key]
+		if command && v == nil {
+			continue // everything below it is commented out
+		}
 		if !ok {
 			own[key] = v
 			continue
 		}
-		if _, command := known[key]; !command {
+		if !command {
 			own[key] = pairs(section)
 			continue
 		}
