@@ -263,3 +263,31 @@ func TestDockerfileBuilds(t *testing.T) {
 	}
 	t.Error("no build line")
 }
+
+// The files that packages install are what a node and a worker take, as they are and with everything in them that is
+// commented out.
+func TestPackagedSettings(t *testing.T) {
+	setting := regexp.MustCompile(`(?m)^#([a-z-]+: )`)
+	for _, command := range []string{"server", "worker"} {
+		text := read(t, "../deploy/packages/"+command+".yaml")
+		found := setting.FindAllStringSubmatch(text, -1)
+		if len(found) < 5 {
+			t.Errorf("%s: %d settings are commented out", command, len(found))
+		}
+		path := filepath.Join(t.TempDir(), "settings.yaml")
+		for _, text := range []string{text, setting.ReplaceAllString(text, "$1")} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			given := 0
+			for _, s := range origins(t, newShell(t), command, "--config", path) {
+				if s.From == path {
+					given++
+				}
+			}
+			if want := strings.Count("\n"+text, "\n"+found[0][1]) * len(found); given != want {
+				t.Errorf("%s: %d settings, not %d:\n%s", command, given, want, text)
+			}
+		}
+	}
+}
