@@ -82,8 +82,10 @@ func TestShellImage(t *testing.T) {
 				_, err := m.try("/carillon status --ready --addr unix:/data/admin.sock")
 				return err == nil
 			})
-			// setsid takes it out of the group of the command, which ends with it. It outlives the shell, which would reap it.
-			const left = "setsid %s -c 'until [ -e /data/go ]; do sleep 0.1; done; : >/data/left' </dev/null >/dev/null 2>&1 & id -u; id -g; cat /etc/debian_version"
+			// setsid takes it out of the group of the command, which ends with it: that waits until it has. It outlives the
+			// shell, which would reap it.
+			const left = "setsid %s -c ': >/data/began; until [ -e /data/go ]; do sleep 0.1; done; : >/data/left' </dev/null >/dev/null 2>&1 & " +
+				"until [ -e /data/began ]; do sleep 0.1; done; id -u; id -g; cat /etc/debian_version"
 			payload := fmt.Appendf(nil, `{"command":%q}`, fmt.Sprintf(left, orphan))
 			if _, err := c.CreateJob(ctx, job.Spec{Name: "leaves", Type: job.TypeShell, Schedule: job.ScheduleManual, Payload: payload}); err != nil {
 				t.Fatal(err)
