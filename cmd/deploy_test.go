@@ -66,6 +66,9 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s has no %s", path, strings.TrimSpace(want))
 			}
 		}
+		if strings.Contains(text, "\nConfigurationDirectory=") && !strings.Contains(text, "\nConfigurationDirectoryMode=0755\n") {
+			t.Errorf("%s: systemd makes that directory for root, and the service could not read it", path)
+		}
 		if strings.Contains(text, "RestartPrevent") { // a panic, and the watchdog's abort, end with the code for wrong usage
 			t.Errorf("%s does not start again what crashed", path)
 		}
