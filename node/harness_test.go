@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"flag"
@@ -15,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -241,10 +243,27 @@ func (n *testNode) try(method, path string, body any, headers ...string) (apiAns
 	return apiAnswer{res.StatusCode, res.Header, data}, err
 }
 
-// ok calls and reads the answer, which must be a success.
+// answered calls until there is a leader to answer: one that has to wait for a processor loses its place for a moment.
+func (n *testNode) answered(method, path string, body any, headers ...string) (a apiAnswer) {
+	n.t.Helper()
+	n.eventually("a leader answers "+method+" "+path, func() bool {
+		a = n.call(method, path, body, headers...)
+		return a.status != http.StatusServiceUnavailable || a.problem().Code != job.CodeNoLeader
+	})
+	return a
+}
+
+// ok calls and reads the answer, which must be a success. As a client does, it repeats what a leader was lost under.
 func ok[T any](n *testNode, method, path string, body any, headers ...string) T {
 	n.t.Helper()
-	a := n.call(method, path, body, headers...)
+	if method != "GET" && !slices.Contains(headers, "Idempotency-Key") {
+		headers = append(slices.Clip(headers), "Idempotency-Key", rand.Text())
+	}
+	var a apiAnswer
+	n.eventually(method+" "+path+" is done or not", func() bool {
+		a = n.answered(method, path, body, headers...)
+		return a.status != http.StatusServiceUnavailable || a.problem().Code != job.CodeOutcomeUnknown
+	})
 	var v T
 	if a.status/100 != 2 {
 		n.t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)

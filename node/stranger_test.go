@@ -68,7 +68,7 @@ func TestStrangerSpeaksForAMember(t *testing.T) {
 			for _, through := range []*member{follower, leader} {
 				rq := as(who)
 				change(&rq)
-				a := through.call("POST", "/api/v1/cluster:join", rq)
+				a := through.answered("POST", "/api/v1/cluster:join", rq)
 				if p := a.problem(); a.status != http.StatusForbidden || p.Code != job.CodeForbidden || p.Remedy == "" {
 					t.Errorf("%s of %s through %s: %d %s", what, who.id(), through.id(), a.status, a.body)
 				}

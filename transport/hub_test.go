@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,23 +100,18 @@ func TestGroupsOverOnePort(t *testing.T) {
 			if err := members[0].raft.BootstrapCluster(conf).Error(); err != nil {
 				t.Fatal(err)
 			}
-			var leader *member
-			eventually(t, "a leader", func() bool {
-				for _, m := range members {
-					if m.raft.State() == raft.Leader {
-						leader = m
-					}
-				}
-				return leader != nil
-			})
 			want := int(10 * (group + 1))
 			for range want {
-				if err := leader.raft.Apply([]byte("x"), long).Error(); err != nil {
-					t.Fatal(err)
-				}
+				eventually(t, "a leader applies it", func() bool { // one that waits for a processor loses its place
+					return slices.ContainsFunc(members, func(m *member) bool {
+						return m.raft.State() == raft.Leader && m.raft.Apply([]byte("x"), long).Error() == nil
+					})
+				})
 			}
+			// What a leader was lost under may have been applied too.
 			eventually(t, "applied by both", func() bool {
-				return members[0].fsm.count() == want && members[1].fsm.count() == want
+				n := members[0].fsm.count()
+				return n >= want && members[1].fsm.count() == n
 			})
 		}
 	})

@@ -21,7 +21,12 @@ import (
 // answer runs a transport that grants every request, until it is closed.
 func answer(t *testing.T, n *node) *raft.NetworkTransport {
 	t.Helper()
-	tr := newRaftTransport(n.layer, n.layer.addressProvider(), hclog.NewNullLogger(), time.Second)
+	return answerWithin(t, n, time.Second)
+}
+
+func answerWithin(t *testing.T, n *node, timeout time.Duration) *raft.NetworkTransport {
+	t.Helper()
+	tr := newRaftTransport(n.layer, n.layer.addressProvider(), hclog.NewNullLogger(), timeout)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -186,13 +191,13 @@ func TestPeerRestarts(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/TLS=%v", name, secure), func(t *testing.T) {
 				a, b := startNode(t, "a", "127.0.0.1:0", secured(t, ca, "a")),
 					startNode(t, "b", "127.0.0.1:0", secured(t, ca, "b"))
-				ta, tb := answer(t, a), answer(t, b)
+				ta, tb := answerWithin(t, a, long), answerWithin(t, b, long)
 				to := b.addr()
 				fillPool(t, ta, to, a.layer)
 
 				tb.Close()
 				b.stop()
-				answer(t, startNode(t, "b", string(to), secured(t, ca, "b")))
+				answerWithin(t, startNode(t, "b", string(to), secured(t, ca, "b")), long)
 				for i := range uint64(2 * raftPool) {
 					if err := rpc(ta, to, 100*(i+1)); err != nil {
 						t.Errorf("request %d after the restart: %v", i+1, err)
