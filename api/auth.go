@@ -151,6 +151,17 @@ func CheckShell(ctx context.Context, specs ...*job.Spec) error {
 	return nil
 }
 
+// MayGrant refuses to hand on the right to write shell jobs, or what includes it, to those who do not have it.
+func MayGrant(ctx context.Context, field, what string) error {
+	id := IdentityOf(ctx)
+	if id == nil || id.Shell {
+		return nil
+	}
+	return &job.Error{Code: job.CodeForbidden, Field: field,
+		Message: "the token " + id.Name + " may not write shell jobs, and so cannot " + what,
+		Remedy:  "use a token that was made with `carillon token create --shell`, or a node's admin socket"}
+}
+
 // authorizer is the one place where it is decided who may call what. It is around everything that a port serves: in
 // front of forwarding, and on the leader again, because what a request passed on its way cannot be relied on.
 type authorizer struct {

@@ -148,8 +148,16 @@ func (c *call) clusterRemove() error {
 	}))
 }
 
-func (c *call) clusterPromote() error { return c.member(true, named(Cluster.Promote)) }
-func (c *call) clusterDemote() error  { return c.member(true, named(Cluster.Demote)) }
+func (c *call) clusterPromote() error {
+	return c.member(true, func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {
+		if err := mayMakeVoters(c.r.Context(), ""); err != nil {
+			return err
+		}
+		return m.Promote(ctx, rq.NodeID)
+	})
+}
+
+func (c *call) clusterDemote() error { return c.member(true, named(Cluster.Demote)) }
 
 func (c *call) clusterTransfer() error {
 	return c.member(false, func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {

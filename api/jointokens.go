@@ -31,6 +31,11 @@ const (
 	maxJoinUses = 1000
 )
 
+// mayMakeVoters refuses a caller who has less than a voter: that has the keys of the cluster, and can do everything.
+func mayMakeVoters(ctx context.Context, field string) error {
+	return MayGrant(ctx, field, "give a node a vote and with it the keys of the cluster, which can do everything")
+}
+
 func (c *call) createJoinToken() error {
 	t := wire.JoinTokenRequest{TTL: job.Duration(time.Hour), Uses: 1}
 	if len(c.body) > 0 {
@@ -44,6 +49,11 @@ func (c *call) createJoinToken() error {
 	case t.Uses < 1 || t.Uses > maxJoinUses:
 		return job.Invalid("uses", "use the number of nodes that are to join", "%d is not between 1 and %d", t.Uses,
 			maxJoinUses)
+	}
+	if t.Voter {
+		if err := mayMakeVoters(c.r.Context(), "voter"); err != nil {
+			return err
+		}
 	}
 	rq, err := c.request()
 	if err != nil {

@@ -45,6 +45,11 @@ func (c *call) createToken() error {
 	if err := checkToken(&t); err != nil {
 		return err
 	}
+	if t.Shell {
+		if err := MayGrant(c.r.Context(), "shell", "make one that may"); err != nil {
+			return err
+		}
+	}
 	rq, err := c.request()
 	if err != nil {
 		return err

@@ -103,6 +103,7 @@ const (
 	TroubleDisk        = wire.TroubleDisk
 	TroubleHold        = wire.TroubleHold
 	TroubleLag         = wire.TroubleLag
+	TroubleFewVoters   = wire.TroubleFewVoters
 	TroubleMember      = wire.TroubleMember
 	TroubleNoLeader    = wire.TroubleNoLeader
 	TroubleNotReady    = wire.TroubleNotReady

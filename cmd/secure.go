@@ -32,15 +32,19 @@ func (a *app) joinTokenCmd() *cobra.Command {
 func (a *app) joinTokenCreateCmd() *cobra.Command {
 	var ttl time.Duration
 	var uses int
+	var voter bool
 	var out string
 	c := &cobra.Command{
 		Use: "create", Short: "Make a join token", Args: cobra.NoArgs,
 		Long: "The text of the token goes to standard output, and nothing else does. Give it to the new node with " +
 			"--token-file, CARILLON_TOKEN or --token. It contains the hash of the cluster's CA, so that the node " +
-			"sends nothing to anybody else.",
-		Example: "  carillon cluster token create > n2.token\n  carillon cluster token create --uses 5 --ttl 24h",
+			"sends nothing to anybody else.\n\n" +
+			"A node that joins without --voter is on standby: it has the state and carries out runs, and " +
+			"`carillon cluster promote` gives it a vote. A voter has the keys of the cluster and can do everything.",
+		Example: "  carillon cluster token create --voter --out n2.token\n" +
+			"  carillon cluster token create --uses 5 --ttl 24h --out standby.token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			rq := client.JoinTokenRequest{TTL: job.Duration(ttl), Uses: uses}
+			rq := client.JoinTokenRequest{TTL: job.Duration(ttl), Uses: uses, Voter: voter}
 			if out != "" {
 				made, err := a.client().CreateJoinToken(a.keyed(cmd.Context()), rq)
 				if err == nil {
@@ -50,17 +54,33 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 					return err
 				}
 				made.Text = ""
-				return a.result(cmd, made, func(p *printer) { p.Printf("join token %s is in %s\n", made.ID, out) })
+				return a.result(cmd, made, func(p *printer) {
+					p.Printf("join token %s is in %s: %s\n", made.ID, out, joinsAs(made.JoinToken))
+				})
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.JoinTokenCreated, error) {
 				return c.CreateJoinToken(ctx, rq)
-			}, func(p *printer, t client.JoinTokenCreated) { p.Printf("%s\n", t.Text) })
+			}, func(p *printer, t client.JoinTokenCreated) {
+				p.Printf("%s\n", t.Text)
+				if !a.form.Quiet {
+					fmt.Fprintln(cmd.ErrOrStderr(), joinsAs(t.JoinToken))
+				}
+			})
 		},
 	}
 	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it lets nodes in")
 	c.Flags().IntVar(&uses, "uses", 1, "how many nodes may join with it")
+	c.Flags().BoolVar(&voter, "voter", false, "they get a vote, and with it the keys of the cluster")
 	c.Flags().StringVar(&out, "out", "", "file to write it to, for this user only; one that is there is replaced")
 	return c
+}
+
+// joinsAs says what becomes of the nodes that join with a token.
+func joinsAs(t client.JoinToken) string {
+	if t.Voter {
+		return "nodes that join with it get a vote"
+	}
+	return "nodes that join with it get no vote until you run `carillon cluster promote`; --voter makes one that gives it"
 }
 
 func (a *app) joinTokenListCmd() *cobra.Command {
@@ -69,9 +89,13 @@ func (a *app) joinTokenListCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).JoinTokens, func(p *printer, all []client.JoinToken) {
 				var t output.Table
-				t.Row("JOIN TOKEN", "STATUS", "USED", "EXPIRES", "BY")
+				t.Row("JOIN TOKEN", "STATUS", "JOINS AS", "USED", "EXPIRES", "BY")
 				for _, j := range all {
-					t.Row(j.ID, j.Status, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
+					as := "standby"
+					if j.Voter {
+						as = "voter"
+					}
+					t.Row(j.ID, j.Status, as, fmt.Sprintf("%d of %d", j.Used, j.Uses), j.ExpiresAt.String(),
 						output.Dash(j.CreatedBy))
 				}
 				p.Table(t)

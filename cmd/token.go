@@ -31,11 +31,12 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	var role, out string
 	var ttl time.Duration
 	var tags []string
+	var all bool
 	c := &cobra.Command{
 		Use: "create NAME --role ROLE", Short: "Make an API token; its text is shown once", Args: cobra.ExactArgs(1),
 		Long: "The text of the token goes to standard output, and nothing else does: the cluster keeps only its hash.",
 		Example: "  carillon token create ci --role operator --ttl 2160h --out ci.token\n" +
-			"  carillon token create mailer --role worker --queues mail --types queue --slots 16 > mailer.token",
+			"  carillon token create mailer --role worker --queues mail --slots 16 --out mailer.token",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			t.Name, t.Role, t.TTL = args[0], job.TokenRole(role), job.Duration(ttl)
 			if t.Tags, err = values.Pairs("--tags", tags); err != nil {
@@ -43,6 +44,14 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 			}
 			if role == "" {
 				return job.Invalid("--role", "use viewer, operator, admin or worker", "what may it do?")
+			}
+			switch worker := t.Role == job.RoleWorker; {
+			case all && !worker:
+				return usage("leave it out: without --namespace it is for all", "--all-namespaces is for the role worker")
+			case all && t.Namespace != "":
+				return usage("give one of them", "--namespace and --all-namespaces are both given")
+			case worker && !all: // it is handed what the jobs contain: those of one team, unless somebody says more
+				t.Namespace = cmp.Or(t.Namespace, a.spaces.name, job.DefaultNamespace)
 			}
 			if out != "" {
 				if err := free(out, false); err != nil {
@@ -54,7 +63,9 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringVar(&role, "role", "", "viewer, operator, admin or worker")
-	fl.StringVarP(&t.Namespace, "namespace", "n", "", "the namespace that it is for (default all)")
+	fl.StringVarP(&t.Namespace, "namespace", "n", "",
+		"the namespace that it is for (default all; for the role worker the one that you work in)")
+	fl.BoolVarP(&all, "all-namespaces", "A", false, "role worker: its workers take runs of every namespace")
 	fl.BoolVar(&t.Shell, "shell", false, "it may create and edit shell jobs")
 	fl.DurationVar(&ttl, "ttl", 0, "how long it lives, such as 720h (default for ever)")
 	fl.StringSliceVar(&t.Queues, "queues", nil, "role worker: the queues that its workers take runs of (default all)")

@@ -90,6 +90,24 @@ func TestTokenCommands(t *testing.T) {
 		s.addr + " --token-file " + out + "\n"; !strings.HasSuffix(stderr, want) {
 		t.Errorf("%q does not say %q", stderr, want)
 	}
+	// It is handed what jobs contain: those of the namespace that it was made in, unless somebody says more.
+	if !strings.Contains(stderr, "(mailer): role worker in namespace default,") {
+		t.Error(stderr)
+	}
+	s.env["CARILLON_NAMESPACE"] = "team-b"
+	for flag, want := range map[string]string{"": "role worker in namespace team-b,", "-A": "role worker, it", "-nteam-c": "role worker in namespace team-c,"} {
+		args := []string{"token", "create", "worker" + flag, "--role", "worker"}
+		if flag != "" {
+			args = append(args, flag)
+		}
+		if _, stderr := s.want(exit.OK, "", args...); !strings.Contains(stderr, want) {
+			t.Errorf("%s: %s", flag, stderr)
+		}
+		s.want(exit.OK, "", "token", "revoke", args[2])
+	}
+	delete(s.env, "CARILLON_NAMESPACE")
+	s.want(exit.Usage, "", "token", "create", "x", "--role", "worker", "-A", "-n", "team-a")
+	s.want(exit.Usage, "", "token", "create", "x", "--role", "viewer", "-A")
 	viewer := filepath.Join(t.TempDir(), "viewer.token")
 	_, stderr = s.want(exit.OK, "", "token", "create", "screen", "--role", "viewer", "-n", "team-a", "--out", viewer)
 	if !strings.Contains(stderr, "(screen): role viewer in namespace team-a, it does not expire") ||
@@ -110,7 +128,7 @@ func TestTokenCommands(t *testing.T) {
 	stdout, _ = s.want(exit.OK, "", "token", "list", "--json")
 	var listed client.Token
 	var all struct{ Tokens []client.Token }
-	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 4 {
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Tokens) != 7 {
 		t.Fatalf("%s, %v", stdout, err)
 	}
 	for _, k := range all.Tokens {

@@ -72,7 +72,7 @@ func (c *PutNode) apply(a *applier) error {
 		}
 	} else {
 		if c.Join != "" {
-			if why := a.useJoin(c.Join); why != "" {
+			if why := a.useJoin(c.Join, n.Standby); why != "" {
 				return refuse("%s: carillon cluster token create makes a new one", why)
 			}
 		}

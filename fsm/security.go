@@ -124,9 +124,9 @@ func (c *RevokeJoinToken) do(a *applier) (Outcome, error) {
 	return Outcome{Code: CodeOK, Text: t.ID, Count: 1}, nil
 }
 
-// useJoin counts a use of a join token, or says why it is not valid. That is decided where the row is written: of two
-// nodes that come with the last use, one is let in.
-func (a *applier) useJoin(id string) string {
+// useJoin counts a use of a join token, or says why it does not let a node in that votes or is on standby. That is
+// decided where the row is written: of two nodes that come with the last use, one is let in.
+func (a *applier) useJoin(id string, standby bool) string {
 	info := a.b.Info()
 	t, ok := info.Security.Join(id)
 	if !ok {
@@ -134,6 +134,9 @@ func (a *applier) useJoin(id string) string {
 	}
 	if why := t.Ended(a.now); why != "" {
 		return "the join token " + id + " " + why
+	}
+	if !t.Voter && !standby {
+		return "the join token " + id + " gives no vote"
 	}
 	t.Used++
 	info.Security = info.Security.Put(t)

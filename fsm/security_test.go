@@ -12,7 +12,7 @@ import (
 func joinRow(uses int, expires int64) store.JoinToken {
 	t := keys.NewToken(keys.JoinToken, keys.Hash{1})
 	sum := t.Sum()
-	return store.JoinToken{ID: t.ID, Sum: sum[:], Uses: uses, ExpiresAt: expires}
+	return store.JoinToken{ID: t.ID, Sum: sum[:], Uses: uses, ExpiresAt: expires, Voter: true}
 }
 
 func secureWorld(t *testing.T) *world {
@@ -64,9 +64,15 @@ func TestJoinTokenLetsInSoMany(t *testing.T) {
 	w.want(CodeOK, &RevokeJoinToken{ID: gone.ID})
 	w.unchanged(CodeOK, &RevokeJoinToken{ID: gone.ID})
 	w.unchanged(CodeNotFound, &RevokeJoinToken{ID: "aaaaaaaaaaaa"})
+	standby := joinRow(2, T(3600))
+	standby.Voter = false
+	w.want(CodeOK, &CreateJoinToken{Token: standby})
+	without := joins("n4", standby)
+	without.Node.Standby = true
+	w.want(CodeOK, without)
 	w.now += 5000
 	for why, c := range map[string]*PutNode{"is used up": joins("n3", two), "was revoked": joins("n3", gone),
-		"has expired": joins("n3", late), "has no join token": joins("n3", joinRow(1, T(3600)))} {
+		"has expired": joins("n3", late), "has no join token": joins("n3", joinRow(1, T(3600))), "gives no vote": joins("n3", standby)} {
 		w.unchanged(CodeRefused, c)
 		if o := w.one(c); !strings.Contains(o.Text, why) || !strings.Contains(o.Text, "carillon cluster token create") {
 			t.Errorf("%s: %s", why, o.Text)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -137,6 +138,53 @@ func TestSecureClusterFromNothing(t *testing.T) {
 	}
 }
 
+// A join token gives a vote, and with it the keys of the cluster, only if it says so. A node that came with another one
+// stays on standby until it is promoted, and the status says what that costs.
+func TestJoinTokenWithoutAVote(t *testing.T) {
+	t.Parallel()
+	secure, _ := securely(t)
+	c := &cluster{t: t}
+	first := c.begin(secure)
+	made := ok[wire.JoinTokenCreated](first.testNode, "POST", "/api/v1/join-tokens", wire.JoinTokenRequest{Uses: 2})
+	if made.Voter {
+		t.Errorf("%+v", made)
+	}
+	tok, err := keys.ParseToken(keys.JoinToken, made.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"n2", "n3"} {
+		m := c.newMember(id, []string{first.cfg.Listen}, func(cfg *Config) { cfg.Keys.On, cfg.Keys.Token = true, tok })
+		c.members = append(c.members, m)
+		m.open(t)
+		t.Cleanup(m.kill)
+		m.eventually("it has joined", func() bool { return m.service.Ready() == nil })
+	}
+	troubled := func() bool {
+		s := ok[wire.Status](first.testNode, "GET", "/api/v1/status", nil)
+		return slices.ContainsFunc(s.Troubles, func(t wire.Trouble) bool {
+			return t.Code == wire.TroubleFewVoters && strings.Contains(t.Remedy, "cluster promote "+t.Node)
+		})
+	}
+	first.eventually("the status says that one node votes", troubled)
+	first.eventually("they have caught up", func() bool { // and would vote if they were to
+		s := ok[wire.Status](first.testNode, "GET", "/api/v1/status", nil)
+		return !slices.ContainsFunc(s.Members, func(m wire.Member) bool { return m.Lag == nil || *m.Lag > 0 })
+	})
+	for _, m := range c.members[1:] {
+		if row, _ := first.members.Row(m.id()); !row.Standby || exists(m.keyFile(keys.ClusterFile)) {
+			t.Errorf("%+v", row)
+		}
+	}
+	if got := voters(first); len(got) != 1 {
+		t.Errorf("%v vote", got)
+	}
+	c.mustOp("promote", "n2")
+	c.mustOp("promote", "n3")
+	first.eventually("all of them vote", func() bool { return len(voters(first)) == 3 })
+	first.eventually("the status is content", func() bool { return !troubled() })
+}
+
 // asks is a request to join, as a node with a key makes it.
 func asks(t *testing.T, key *ecdsa.PrivateKey, tok keys.Token, id, instance, addr string) wire.JoinRequest {
 	t.Helper()
@@ -170,7 +218,7 @@ func TestJoinTokenIsWrong(t *testing.T) {
 	add := func(id string, change func(*store.JoinToken)) keys.Token {
 		tok := a.JoinToken(id)
 		sum := tok.Sum()
-		row := store.JoinToken{ID: id, Sum: sum[:], Uses: 1, ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
+		row := store.JoinToken{ID: id, Sum: sum[:], Uses: 1, Voter: true, ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
 		change(&row)
 		cmd := &fsm.CreateJoinToken{Head: lead.tracker.Epoch().Head(time.Now().UnixMilli()), Token: row}
 		if r, err := lead.prop().Propose(cmd).Wait(); err != nil || r.Items[0].Code != fsm.CodeOK {

@@ -186,7 +186,7 @@ func startFlooded(t *testing.T) *flooded {
 // manyJoin makes a join token for both of the others.
 func (c *flooded) manyJoin(dir string) {
 	harness.Eventually(c.t, time.Minute, "the first node makes a join token", func() bool {
-		made, err := c.admin().CreateJoinToken(c.t.Context(), client.JoinTokenRequest{Uses: 2})
+		made, err := c.admin().CreateJoinToken(c.t.Context(), client.JoinTokenRequest{Uses: 2, Voter: true})
 		if err != nil {
 			return false
 		}

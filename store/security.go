@@ -59,9 +59,10 @@ type JoinToken struct {
 	Sum       []byte `json:"sum" codec:"s"`
 	CreatedAt int64  `json:"created_at" codec:"c"` // ms
 	CreatedBy string `json:"created_by,omitempty" codec:"b,omitempty"`
-	ExpiresAt int64  `json:"expires_at" codec:"e"`     // ms
-	Uses      int    `json:"uses" codec:"u"`           // how many nodes may join with it
-	Used      int    `json:"used" codec:"n,omitempty"` // how many have
+	ExpiresAt int64  `json:"expires_at" codec:"e"`                // ms
+	Uses      int    `json:"uses" codec:"u"`                      // how many nodes may join with it
+	Used      int    `json:"used" codec:"n,omitempty"`            // how many have
+	Voter     bool   `json:"voter,omitempty" codec:"v,omitempty"` // they get a vote, and with it the cluster's keys
 	RevokedAt int64  `json:"revoked_at,omitempty" codec:"r,omitempty"`
 }
 

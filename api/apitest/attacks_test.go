@@ -448,6 +448,59 @@ func TestWorkersWithTokens(t *testing.T) {
 	}
 }
 
+// A token for queues is for the runs in them, and for no others of its namespace.
+func TestTokenForQueuesOnly(t *testing.T) {
+	n := apitest.Start(t, apitest.Secure)
+	token := n.Token(t, wire.TokenRequest{Name: "mailer", Role: job.RoleWorker,
+		WorkerGrant: wire.WorkerGrant{Queues: []string{"mail"}}})
+	for _, types := range [][]job.Type{{job.TypeHTTP}, {job.TypeQueue, job.TypeShell}, {job.TypeMessage}} {
+		r := job.Register{Worker: "w", Secret: "s", Slots: 1, Types: types}
+		if status, p := tell(t, n, "/api/v1/workers:register", token, r, nil); status != 403 || p.Field != "types" {
+			t.Errorf("%v: %d %+v", types, status, p)
+		}
+	}
+	r := job.Register{Worker: "w", Secret: "s", Slots: 1, Types: []job.Type{job.TypeQueue}}
+	if status, p := tell(t, n, "/api/v1/workers:register", token, r, nil); status != 200 {
+		t.Errorf("%d %+v", status, p)
+	}
+}
+// Nobody gives to others, or to themselves, what they do not have: the right to write shell jobs, and a vote, which has
+// the keys of the cluster.
+func TestNobodyGrantsWhatTheyDoNotHave(t *testing.T) {
+	t.Parallel()
+	n := apitest.Start(t, apitest.Secure)
+	admin := n.Token(t, wire.TokenRequest{Name: "ops", Role: job.RoleAdmin})
+	trusted := n.Token(t, wire.TokenRequest{Name: "root", Role: job.RoleAdmin, Shell: true})
+	asked := []struct {
+		path, body, field string
+	}{
+		{"/api/v1/tokens", `{"name":"mine-%s","role":"admin","shell":true}`, "shell"},
+		{"/api/v1/tokens", `{"name":"ours-%s","role":"operator","shell":true}`, "shell"},
+		{"/api/v1/join-tokens", `{"voter":true}`, "voter"},
+		{"/api/v1/cluster:promote", `{"node_id":"n1"}`, ""},
+	}
+	for _, a := range asked {
+		body := a.body
+		if strings.Contains(body, "%s") {
+			body = fmt.Sprintf(body, "ops")
+		}
+		status, p := ask(t, n, "POST", a.path, admin, body)
+		if status != 403 || p.Code != job.CodeForbidden || p.Field != a.field || !strings.Contains(p.Remedy, "--shell") {
+			t.Errorf("%s %s: %d %+v", a.path, body, status, p)
+		}
+		if strings.Contains(a.body, "%s") {
+			body = fmt.Sprintf(a.body, "root")
+		}
+		if status, p := ask(t, n, "POST", a.path, trusted, body); status == 403 {
+			t.Errorf("%s %s: %d %+v", a.path, body, status, p)
+		}
+	}
+	// What they have themselves they give on.
+	if status, p := ask(t, n, "POST", "/api/v1/tokens", admin, `{"name":"other","role":"admin"}`); status != 201 {
+		t.Errorf("%d %+v", status, p)
+	}
+}
+
 type succeeds struct{}
 
 func (succeeds) Run(context.Context, job.Assignment) job.Result {

@@ -58,6 +58,8 @@ type TokenList struct {
 type JoinTokenRequest struct {
 	TTL  job.Duration `json:"ttl,omitempty"`  // default 1h
 	Uses int          `json:"uses,omitempty"` // how many nodes may join with it; default 1
+	// Voter lets them vote as soon as they have caught up. Without it they stay on standby until they are promoted.
+	Voter bool `json:"voter,omitempty"`
 }
 
 // JoinToken is a join token as it is listed.
@@ -66,6 +68,7 @@ type JoinToken struct {
 	Status    string      `json:"status"` // active, expired, used up or revoked
 	Uses      int         `json:"uses"`
 	Used      int         `json:"used"`
+	Voter     bool        `json:"voter,omitempty"` // nodes that join with it get a vote
 	CreatedAt job.Instant `json:"created_at"`
 	CreatedBy string      `json:"created_by,omitempty"`
 	ExpiresAt job.Instant `json:"expires_at"`

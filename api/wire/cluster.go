@@ -64,6 +64,7 @@ const (
 	TroubleClock       = "clock_skew"  // a member's clock
 	TroubleDisk        = "disk_low"
 	TroubleLag         = "lag"
+	TroubleFewVoters   = "few_voters"
 	TroubleBacklog     = "no_worker" // work is due that no worker takes
 	TroubleNotReady    = "not_ready"
 	TroubleInsecure    = "insecure"  // no TLS and no tokens, on purpose

@@ -86,7 +86,7 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 	row.Key = key
 	token := ""
 	if by != nil {
-		token = by.token
+		token, row.Standby = by.token, !by.votes
 	}
 	if known && !old.Removed {
 		row.Standby = old.Standby

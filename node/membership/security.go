@@ -46,6 +46,7 @@ type admission struct {
 	pub   crypto.PublicKey
 	key   keys.Hash // of pub
 	token string    // the id of its join token
+	votes bool      // the token gives it a vote
 	id    keys.Identity
 	host  string
 }
@@ -108,6 +109,7 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 			return nil, job.Errorf(job.CodeForbidden, remedy, "the join token %s %s", rq.JoinToken, why)
 		}
 	}
+	by.votes = row.Voter
 	id, _ := m.Cluster()
 	by.id = keys.Identity{Cluster: id, Node: rq.NodeID, Instance: rq.InstanceID}
 	by.host = hostOf(rq.Address)
@@ -206,7 +208,7 @@ func (m *Members) makeSecure(prop forward.Proposer, term uint64) error {
 	cmd := &fsm.MakeSecure{Head: m.headBeforeStamp(term), CA: m.o.Keys.CAHash().String()}
 	if t := m.o.First; t.ID != "" {
 		sum := t.Sum()
-		cmd.Join = store.JoinToken{ID: t.ID, Sum: sum[:], Uses: FirstUses,
+		cmd.Join = store.JoinToken{ID: t.ID, Sum: sum[:], Uses: FirstUses, Voter: true,
 			ExpiresAt: max(cmd.Now, m.now()) + JoinTTL.Milliseconds()}
 	}
 	reply, err := prop.Propose(cmd).Wait()

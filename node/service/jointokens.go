@@ -29,7 +29,7 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	}
 	made := now[0]
 	sum := made.Sum()
-	row := store.JoinToken{ID: made.ID, Sum: sum[:], Uses: t.Uses, CreatedBy: callerOf(ctx)}
+	row := store.JoinToken{ID: made.ID, Sum: sum[:], Uses: t.Uses, Voter: t.Voter, CreatedBy: callerOf(ctx)}
 	o, err := b.change(ctx, rq, func(at attempt) (fsm.Command, error) {
 		row.ExpiresAt = at.now + time.Duration(t.TTL).Milliseconds()
 		return &fsm.CreateJoinToken{Head: at.head, Request: at.req, Token: row}, nil
@@ -46,7 +46,7 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 			"this request created the join token %s, which is gone", o.Text)
 	}
 	if !o.Replay {
-		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "by", row.CreatedBy)
+		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "voter", row.Voter, "by", row.CreatedBy)
 	}
 	out := wire.JoinTokenCreated{JoinToken: joinToken(stored, b.now())}
 	for _, t := range b.o.JoinTokens(stored.ID) { // the cluster key may have been replaced since
@@ -102,6 +102,6 @@ func joinToken(t store.JoinToken, now int64) wire.JoinToken {
 	case now >= t.ExpiresAt:
 		status = "expired"
 	}
-	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, CreatedAt: job.Instant(t.CreatedAt),
-		CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
+	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, Voter: t.Voter,
+		CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
 }

@@ -114,6 +114,11 @@ func (b *Service) RevokeToken(ctx context.Context, ref string, rq api.Request) (
 func (b *Service) ResumeToken(ctx context.Context, ref string, rq api.Request) (wire.Token, error) {
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		id := b.tokenID(ref, func(t *store.Token) bool { return t.Suspended && t.RevokedAt == 0 })
+		if t, ok := b.o.Store.Token(id); ok && t.Shell {
+			if err := api.MayGrant(ctx, "shell", "resume one that may"); err != nil {
+				return nil, err
+			}
+		}
 		return &fsm.ResumeToken{Head: a.head, Request: a.req, ID: id}, nil
 	})
 	if err == nil && o.Code == fsm.CodeDuplicate {

@@ -161,7 +161,27 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 				Remedy: "wait; if it does not get less, look at its disk and its network"})
 		}
 	}
+	if t, few := fewVoters(s, voters); few {
+		out = append(out, t)
+	}
 	return out
+}
+
+// fewVoters says that nodes are on standby in a cluster that would outlive a lost node if they had a vote.
+func fewVoters(s *wire.Status, voters int) (wire.Trouble, bool) {
+	var standby []string
+	for _, m := range s.Members {
+		if m.Standby && !m.Leaving && m.State != "unreachable" {
+			standby = append(standby, m.ID)
+		}
+	}
+	if len(standby) == 0 || voters >= 3 || voters+len(standby) < 3 {
+		return wire.Trouble{}, false
+	}
+	return wire.Trouble{Code: wire.TroubleFewVoters, Node: standby[0],
+		Text: fmt.Sprintf("%d of %d nodes vote: if one of those is lost the cluster stops, although %s could take over",
+			voters, len(s.Members), strings.Join(standby, " and ")),
+		Remedy: "run `carillon cluster promote " + standby[0] + "`, until three nodes vote"}, true
 }
 
 // diskTrouble says what a low disk means: on the leader nothing is created, on a follower nothing is refused.
