@@ -123,6 +123,7 @@ func TestIdempotencyKey(t *testing.T) {
 	at := time.Date(2027, 3, 1, 9, 0, 0, 0, time.UTC).UnixMilli()
 	k := RunKey{Job: 42, At: at, Origin: OriginSchedule}
 	manual := RunKey{Job: 42, At: at + 7, Origin: OriginManual}
+	between := RunKey{Job: 42, At: at + 40, Origin: OriginSchedule}
 	for _, c := range []struct {
 		template string
 		k        RunKey
@@ -130,6 +131,10 @@ func TestIdempotencyKey(t *testing.T) {
 	}{
 		{"", k, "j_1a:1803891600"},
 		{"", manual, "j_1a:1803891600:manual:1803891600007"},
+		{"", between, "j_1a:1803891600.040"},
+		{"{scheduled_at_unix}/{scheduled_at}", between, "1803891600.040/2027-03-01T09:00:00.040Z"},
+		{"{scheduled_at_unix}/{scheduled_at}", manual,
+			"1803891600/2027-03-01T09:00:00Z:manual:1803891600007"}, // the milliseconds are at the end
 		{"{job_name}/{scheduled_at}", k, "nightly/2027-03-01T09:00:00Z"},
 		{"{origin}.{scheduled_at_unix_ms}", manual, "manual.1803891600007:manual:1803891600007"},
 		{"{run_id}", manual, manual.String()},
@@ -143,16 +148,19 @@ func TestIdempotencyKey(t *testing.T) {
 	if got := IdempotencyKey("{job_name}-{run_id}", "{job_id}", k); got != "{job_id}-"+k.String() {
 		t.Error(got)
 	}
-	// No two runs of a job have the same default key, also if they fall into one second.
-	seen := map[string]RunKey{}
-	for _, o := range []Origin{OriginSchedule, OriginManual, OriginBackfill} {
-		for _, ms := range []int64{0, 1000, 2000} {
-			k := RunKey{Job: 1, At: at + ms, Origin: o}
-			key := IdempotencyKey("", "", k)
-			if other, twice := seen[key]; twice {
-				t.Errorf("%v and %v have the key %s", k, other, key)
+	// No two runs of a job have the same key, also if they fall into one second: an edit from a cron expression to
+	// @every puts occurrences between the seconds.
+	for _, template := range []string{"", "{scheduled_at}", "{scheduled_at_unix}"} {
+		seen := map[string]RunKey{}
+		for _, o := range []Origin{OriginSchedule, OriginManual, OriginBackfill} {
+			for _, ms := range []int64{0, 1, 100, 843, 999, 1000, 1001, 2000} {
+				k := RunKey{Job: 1, At: at + ms, Origin: o}
+				key := IdempotencyKey(template, "", k)
+				if other, twice := seen[key]; twice {
+					t.Errorf("%q: %v and %v have the key %s", template, k, other, key)
+				}
+				seen[key] = k
 			}
-			seen[key] = k
 		}
 	}
 }

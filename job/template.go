@@ -22,17 +22,22 @@ const (
 )
 
 // IdempotencyKey is the key of a run: the same for every attempt of it, and of no other run. A run that was not made
-// by the schedule carries its origin and its milliseconds, because two manual runs may fall into one second.
+// by the schedule carries its origin and its milliseconds, because two manual runs may fall into one second. So may two
+// occurrences when an edit moves the schedule off the whole second: scheduled times carry milliseconds where there are
+// any.
 func IdempotencyKey(template, name string, k RunKey) string {
 	if template == "" {
 		return defaultKey(k)
 	}
-	at := time.UnixMilli(k.At).UTC()
+	at, layout := time.UnixMilli(k.At).UTC(), time.RFC3339
+	if fraction(k) > 0 {
+		layout = "2006-01-02T15:04:05.000Z07:00"
+	}
 	key := strings.NewReplacer(
 		"{job_id}", k.Job.String(),
 		"{job_name}", name,
-		"{scheduled_at}", at.Format(time.RFC3339),
-		"{scheduled_at_unix}", strconv.FormatInt(at.Unix(), 10),
+		"{scheduled_at}", at.Format(layout),
+		"{scheduled_at_unix}", string(appendUnix(nil, k)),
 		"{scheduled_at_unix_ms}", strconv.FormatInt(k.At, 10),
 		"{origin}", k.Origin.String(),
 		"{run_id}", k.String(),
@@ -49,12 +54,30 @@ func defaultKey(k RunKey) string {
 	b := append(room[:0], idPrefix...)
 	b = strconv.AppendUint(b, uint64(k.Job), 32)
 	b = append(b, ':')
-	b = strconv.AppendInt(b, time.UnixMilli(k.At).Unix(), 10)
+	b = appendUnix(b, k)
 	if k.Origin != OriginSchedule {
 		b = append(append(append(b, ':'), k.Origin.String()...), ':')
 		b = strconv.AppendInt(b, k.At, 10)
 	}
 	return string(b)
+}
+
+// fraction is how many milliseconds after the whole second an occurrence is. Runs of other origins have theirs at the
+// end of the key.
+func fraction(k RunKey) int64 {
+	if k.Origin != OriginSchedule {
+		return 0
+	}
+	return int64(time.UnixMilli(k.At).Nanosecond()) / int64(time.Millisecond)
+}
+
+// appendUnix writes a run's time in seconds since 1970, with three decimals if it is not on the whole second.
+func appendUnix(b []byte, k RunKey) []byte {
+	b = strconv.AppendInt(b, time.UnixMilli(k.At).Unix(), 10)
+	if ms := fraction(k); ms > 0 {
+		b = append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
+	}
+	return b
 }
 
 const forcedMark = ":forced:"
@@ -116,11 +139,14 @@ func checkKey(s *Spec) *Error {
 		return Invalid(field, "add {scheduled_at_unix} or {run_id}",
 			"with the template %q every occurrence would have the same key", template)
 	}
-	longest := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli(),
-		Origin: OriginBackfill}
-	if n := len(IdempotencyKey(template, s.Name, longest)); n > maxKeyBytes {
+	longest := 0
+	for _, o := range []Origin{OriginSchedule, OriginBackfill} { // decimals of a second, or the origin at the end
+		k := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC).UnixMilli(), Origin: o}
+		longest = max(longest, len(IdempotencyKey(template, s.Name, k)))
+	}
+	if longest > maxKeyBytes {
 		return Invalid(field, "use fewer placeholders, or a shorter name",
-			"a key may come to %d bytes, at most %d are allowed", n, maxKeyBytes)
+			"a key may come to %d bytes, at most %d are allowed", longest, maxKeyBytes)
 	}
 	return nil
 }

@@ -114,9 +114,6 @@ func (w *wild) spec(rng *rand.Rand, name string) job.Spec {
 	// No max_runs: the due index knows one step later that they are used up, and an edit or a delete in between leaves a
 	// record of an occurrence that would not have run. The checker says so.
 	s.Priority = pick(rng, "critical", "high", "normal", "low")
-	// An edit of the schedule may bring a second occurrence into the second of the last one, and the default key has no
-	// more than seconds.
-	s.IdempotencyKey = "{job_id}:{scheduled_at_unix_ms}"
 	return s
 }
 

@@ -555,12 +555,16 @@ func keyFor(spec *job.Spec, k job.RunKey) string {
 		t = "{job_id}:{scheduled_at_unix}"
 	}
 	at := time.UnixMilli(k.At).UTC()
+	written, unix := at.Format(time.RFC3339), strconv.FormatInt(at.Unix(), 10)
+	if ms := k.At % 1000; ms != 0 && k.Origin == job.OriginSchedule {
+		written, unix = at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf("%s.%03d", unix, ms)
+	}
 	key := t
 	for name, v := range map[string]string{
 		"job_id":               k.Job.String(),
 		"job_name":             spec.Name,
-		"scheduled_at":         at.Format(time.RFC3339),
-		"scheduled_at_unix":    strconv.FormatInt(at.Unix(), 10),
+		"scheduled_at":         written,
+		"scheduled_at_unix":    unix,
 		"scheduled_at_unix_ms": strconv.FormatInt(k.At, 10),
 		"origin":               k.Origin.String(),
 		"run_id":               k.String(),

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -64,6 +65,9 @@ func (s *scene) attempt(k job.RunKey, n int, on string, at, took int64, o Effect
 	s.fence++
 	s.seq++
 	key := k.Job.String() + ":" + strconv.FormatInt(k.At/1000, 10)
+	if k.Origin == job.OriginSchedule && k.At%1000 != 0 {
+		key += fmt.Sprintf(".%03d", k.At%1000)
+	}
 	if k.Origin != job.OriginSchedule {
 		key += ":" + k.Origin.String() + ":" + strconv.FormatInt(k.At, 10)
 	}
