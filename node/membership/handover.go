@@ -28,6 +28,9 @@ const (
 	// keepsJumping is how long a clock may go on jumping before its distance is no longer asked for: it is right every
 	// now and then.
 	keepsJumping = 30 * time.Second
+	// jumpedAway is how far from the majority's a clock that has just jumped is wrong. It would hold, and then stamp by
+	// a wrong clock, as long as that is within stamp.MaxSkew. A clock that was right is farther off after a jump.
+	jumpedAway = stamp.MaxJump / 2
 	// A transfer that failed is tried again after a growing pause: raft takes no proposals during one.
 	handoverPause    = 2 * time.Second
 	handoverPauseMax = time.Minute
@@ -72,7 +75,7 @@ func (m *Members) unfit(e *forward.Epoch) (why string, flaps bool) {
 	c := e.Scheduler.Clock()
 	flaps = c.Kind == stamp.HoldJumped && c.For > keepsJumping
 	switch {
-	case known && (d.Abs() > stamp.MaxSkew || flaps || c.Kind == stamp.HoldJumped && d.Abs() > placement.FitSkew):
+	case known && (d.Abs() > stamp.MaxSkew || flaps || c.Kind == stamp.HoldJumped && d.Abs() > jumpedAway):
 		if mutant.On(mutant.KeepLeading) {
 			return "", false
 		}

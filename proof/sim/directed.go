@@ -30,6 +30,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,
+	"nudged":      nudged,
 	"busy-slot":   busySlot,
 	"catch-up":    catchUp,
 	"last-run":    lastRun,

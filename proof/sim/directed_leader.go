@@ -44,6 +44,13 @@ func drift(p *plan, rng *rand.Rand) {
 	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 20*time.Second), kind: "drift-leader", x: rng.Uint64()}}
 }
 
+// nudged: the leader's clock is set by a few seconds, for good. It stays within what is tolerated of a leader; holding
+// until it was steady for long enough would take longer than another node needs to take over.
+func nudged(p *plan, rng *rand.Rand) {
+	p.fits(8 * time.Second)
+	p.faults = []plannedFault{{at: between(rng, 10*time.Second, 40*time.Second), kind: "nudge-leader", x: rng.Uint64()}}
+}
+
 // jumpy: the leader's clock is set to and fro by two seconds, again and again. It is never far from the others', and
 // never steady.
 func jumpy(p *plan, rng *rand.Rand) {
@@ -111,7 +118,7 @@ func (p *plan) unfit(rng *rand.Rand) {
 	}
 }
 
-// stepClock sets the clock of a node wrong for good: of the leader, or of one that follows.
+// stepClock sets the clock of a node wrong for good: of the leader, far or by little, or of one that follows.
 func (c *cluster) stepClock(f plannedFault, rng *rand.Rand) bool {
 	i := c.leader()
 	if i < 0 {
@@ -124,6 +131,9 @@ func (c *cluster) stepClock(f plannedFault, rng *rand.Rand) bool {
 	by := []time.Duration{40 * time.Second, -40 * time.Second, 2 * time.Minute, -2 * time.Minute, 26 * time.Hour,
 		-26 * time.Hour}
 	d := pick(rng, by...)
+	if f.kind == "nudge-leader" {
+		d = pick(rng, time.Duration(1), -1) * between(rng, 2*time.Second, 5*time.Second)
+	}
 	for _, o := range c.servers {
 		if !o.clock.is(0) && f.kind == "step-leader" {
 			for o.clock.is(d) {

@@ -161,7 +161,7 @@ func (c *cluster) inflict(f plannedFault) {
 				time.Sleep(between(rng, 100*time.Millisecond, 10*time.Second))
 			}
 		}
-	case "step-clock", "step-leader":
+	case "step-clock", "step-leader", "nudge-leader":
 		done = c.stepClock(f, rng)
 	case "drift":
 		done = c.driftFor(s, f.lasts, rng)

@@ -27,9 +27,9 @@ func (c machineClock) Mono() time.Duration { return time.Since(c.start) }
 // MaxSkew is how far a leader's clock may be from the majority's.
 const MaxSkew = 5 * time.Second
 
-// maxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below
+// MaxJump is how far wall and monotonic time may drift apart between two looks. A clock that is slewed stays far below
 // it.
-const maxJump = time.Second
+const MaxJump = time.Second
 
 // state says whether the leader may stamp.
 type state uint8
@@ -84,7 +84,7 @@ func (c *Stamper) look() {
 	wall, mono := c.src.Now(), c.src.Mono()
 	off := wall.Sub(c.wall) - (mono - c.mono)
 	c.wall, c.mono = wall, mono
-	if off > maxJump || off < -maxJump {
+	if off > MaxJump || off < -MaxJump {
 		if c.state != jumped {
 			c.become(jumped)
 			c.jump = 0
@@ -97,7 +97,7 @@ func (c *Stamper) look() {
 	}
 	if c.isSkewed() {
 		c.become(skewed)
-	} else if behind := c.last - wall.UnixMilli(); behind > maxJump.Milliseconds() { // set back in small steps
+	} else if behind := c.last - wall.UnixMilli(); behind > MaxJump.Milliseconds() { // set back in small steps
 		c.become(behindMark)
 		c.behind = time.Duration(behind) * time.Millisecond
 	}
