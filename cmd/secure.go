@@ -80,7 +80,7 @@ func joinsAs(t client.JoinToken) string {
 	if t.Voter {
 		return "nodes that join with it get a vote"
 	}
-	return "nodes that join with it get no vote until you run `carillon cluster promote`; --voter makes one that gives it"
+	return "nodes that join with it get no vote until you run `carillon cluster promote`; with --voter they do"
 }
 
 func (a *app) joinTokenListCmd() *cobra.Command {

@@ -47,7 +47,7 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 			}
 			switch worker := t.Role == job.RoleWorker; {
 			case all && !worker:
-				return usage("leave it out: without --namespace it is for all", "--all-namespaces is for the role worker")
+				return usage("leave it out: without --namespace it is for all", "-A is for the role worker")
 			case all && t.Namespace != "":
 				return usage("give one of them", "--namespace and --all-namespaces are both given")
 			case worker && !all: // it is handed what the jobs contain: those of one team, unless somebody says more

@@ -139,8 +139,13 @@ func stopReason(s *store.State) job.Reason {
 	return job.ReasonEdited
 }
 
-// place is where a state goes whose next occurrence is w.
+// place is where a state goes whose next occurrence is w. It forgets the pauses that lie behind that.
 func place(s *store.State, w When) store.Place {
+	if w.At == 0 || s.OneOff {
+		s.Pauses = store.Pauses{}
+	} else {
+		s.Pauses.Pass(w.Ready)
+	}
 	if w.At == 0 || s.Paused || s.Quarantined {
 		return store.Place{Parked: true}
 	}

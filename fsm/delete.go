@@ -48,7 +48,7 @@ func (c *Delete) do(a *applier) (Outcome, error) {
 			due.Last, due.Count, due.AtLeast = g.Last, g.Count, g.AtLeast
 		}
 		due.Status, due.Reason = job.RunCanceled, job.ReasonDeleted
-		if s.Paused || s.Quarantined {
+		if (s.Paused || s.Quarantined) && !s.KeepsDue(s.ParkedReady) {
 			due.Status, due.Reason = job.RunSkipped, stopReason(&s)
 		}
 		if err := a.notRun(id, &s, due); err != nil {

@@ -498,3 +498,39 @@ func TestACanceledOneOffCanBeMovedForward(t *testing.T) {
 	}
 	w.want(CodeClaimed, w.claimOf(id, 0))
 }
+
+// What was due when a job was paused is due again after the resume, and what a delete takes away of it goes with the
+// delete. Pauses are kept until the occurrence that is due lies behind them.
+func TestPauseKeepsWhatIsDue(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(10), overlap(job.OverlapAllow))
+	w.now = T(30)
+	w.want(CodeOK, &Pause{Job: uint64(id)})
+	w.now = T(50)
+	w.want(CodeOK, w.resumeOf(id, T(10), Gap{}))
+	s, p := w.state(id)
+	if p.At != T(10) || s.PausedAt != 0 || s.Pauses != (store.Pauses{{From: T(30), To: T(50)}}) {
+		t.Errorf("%+v at %+v", s, p)
+	}
+	w.claim(id, T(20))
+	w.now = T(60)
+	w.want(CodeOK, &Pause{Job: uint64(id)})
+	w.now = T(70)
+	w.want(CodeOK, w.resumeOf(id, T(20), Gap{}))
+	w.claim(id, T(60))
+	if s, _ := w.state(id); s.Pauses != (store.Pauses{{From: T(60), To: T(70)}}) {
+		t.Errorf("%+v", s)
+	}
+	w.want(CodeOK, w.advanceOf(id, T(80), gap(T(60), T(70), 2, job.RunSkipped, job.ReasonPaused)))
+	if s, _ := w.state(id); s.Pauses != (store.Pauses{}) {
+		t.Errorf("%+v", s)
+	}
+	w.now = T(100)
+	w.want(CodeOK, &Pause{Job: uint64(id)})
+	w.now = T(120)
+	w.want(CodeOK, &Delete{Job: uint64(id), NotRun: gap(T(80), T(120), 5, job.RunSkipped, job.ReasonDeleted)})
+	h := w.history(id)
+	if last := h[len(h)-1]; last.Reason != job.ReasonDeleted || last.Interval.Status != job.RunCanceled || last.Interval.Count != 5 {
+		t.Errorf("%+v", last)
+	}
+}

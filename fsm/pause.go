@@ -5,7 +5,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Pause stops a job's occurrences and holds its retries. Runs by hand go on, each when its turn comes.
+// Pause stops a job's occurrences and holds its retries. Runs by hand go on, each when its turn comes. What is due by
+// then stays due, and runs after the resume.
 type Pause struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -23,7 +24,7 @@ func (c *Pause) do(a *applier) (Outcome, error) {
 	if s.Paused {
 		return Outcome{Code: CodeOK, Job: id}, nil
 	}
-	s.Paused = true
+	s.Paused, s.PausedAt = true, a.now
 	return Outcome{Code: CodeOK, Job: id}, a.park(id, &s, p)
 }
 
@@ -69,7 +70,9 @@ func (a *applier) park(id job.ID, s *store.State, p store.Place) error {
 	return a.b.PutState(id, s, store.Place{Parked: true})
 }
 
-// Resume starts a paused or quarantined job again. NotRun is what passed meanwhile.
+// Resume starts a paused or quarantined job again. Next is the occurrence that was due before the pause: those that
+// passed meanwhile are in Pauses of the state then, and are left out when their turn comes. Without one, Next is to
+// come and NotRun is what passed meanwhile.
 type Resume struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`
@@ -96,11 +99,14 @@ func (c *Resume) do(a *applier) (Outcome, error) {
 	if why := wrongGap(&s, c.Next, c.NotRun); why != "" {
 		return Outcome{Code: CodeRefused, Job: id, Text: why}, nil
 	}
+	if s.KeepsDue(c.Next.Ready) {
+		s.Pauses.Add(store.Span{From: s.PausedAt, To: a.now})
+	}
 	if err := a.account(id, &s, s.ParkedAt, c.Next, c.NotRun, stopReason(&s)); err != nil {
 		return Outcome{}, err
 	}
 	s.Paused, s.Quarantined = false, false
-	s.ParkedAt, s.ParkedReady = 0, 0
+	s.ParkedAt, s.ParkedReady, s.PausedAt = 0, 0, 0
 	s.Gen++
 	if err := a.b.PutNote(id, ""); err != nil {
 		return Outcome{}, err

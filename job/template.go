@@ -141,7 +141,8 @@ func checkKey(s *Spec) *Error {
 	}
 	longest := 0
 	for _, o := range []Origin{OriginSchedule, OriginBackfill} { // decimals of a second, or the origin at the end
-		k := RunKey{Job: math.MaxUint64, At: time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC).UnixMilli(), Origin: o}
+		last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+		k := RunKey{Job: math.MaxUint64, At: last.UnixMilli(), Origin: o}
 		longest = max(longest, len(IdempotencyKey(template, s.Name, k)))
 	}
 	if longest > maxKeyBytes {

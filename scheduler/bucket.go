@@ -19,13 +19,18 @@ type item struct {
 	store.DueKey
 	gen     uint32
 	runs    uint32
-	looked  bool  // triaged: it is not to be moved on, as far as is known
-	busy    int64 // of an occurrence that finds a run of its job open: until when one was; forever if it still is
-	expires int64 // once triaged: when it may no longer start; 0: never
+	pauses  *store.Pauses // that it lies before or in; nil: none
+	looked  bool          // triaged: it is not to be moved on, as far as is known
+	busy    int64         // of an occurrence that finds a run of its job open: until when; forever if it still is
+	expires int64         // once triaged: when it may no longer start; 0: never
 }
 
 func itemOf(e *store.DueEntry) item {
-	return item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs}
+	it := item{DueKey: e.DueKey, gen: e.State.Gen, runs: e.State.Runs}
+	if e.State.Pauses != (store.Pauses{}) {
+		it.pauses = new(e.State.Pauses)
+	}
+	return it
 }
 
 // fifo is a list that can take back what it gave out.

@@ -225,7 +225,7 @@ func (l *loop) occurrence(p *pick) *decide.Occurrence {
 	return &decide.Occurrence{
 		Spec: &p.job.def.Spec, Sched: p.job.sched, Blackouts: p.blackouts,
 		Created: p.job.def.CreatedAt, Updated: p.job.def.UpdatedAt,
-		At: p.At, Ready: p.Ready, Runs: p.runs, Released: l.released,
+		At: p.At, Ready: p.Ready, Runs: p.runs, Released: l.released, Pauses: p.pauses,
 	}
 }
 

@@ -344,6 +344,16 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 	if !stopped && (s.ParkedAt != 0 || s.ParkedReady != 0) {
 		c.bad("%s is not paused and has an occurrence that waits for that", id)
 	}
+	if !s.Paused && s.PausedAt != 0 {
+		c.bad("%s is not paused and says since when", id)
+	}
+	ready := p.Ready
+	if stopped {
+		ready = s.ParkedReady
+	}
+	if n := s.Pauses; n != (Pauses{}) && (ready == 0 || n[0].To < ready || s.OneOff) {
+		c.bad("%s keeps a pause that no occurrence is to pass", id)
+	}
 	if s.OneOff && !stopped && s.Active == 0 && s.Waiting == 0 && p.Parked && !c.cleanups[id] {
 		c.bad("%s is a finished one-off that nothing will ever remove", id)
 	}

@@ -59,6 +59,8 @@ type State struct {
 
 	// Of a paused job: the occurrence that waits. Zero if there was none.
 	ParkedAt, ParkedReady int64
+	PausedAt              int64  // of a paused job: the stamp of the pause
+	Pauses                Pauses // those that are over and lie ahead of the occurrence that is due
 }
 
 // Interval is kept in a state, and in a record of the history.
@@ -88,6 +90,12 @@ func (s *State) Ended(status job.RunStatus, at int64) {
 	}
 }
 
+// KeepsDue says that an occurrence of a paused job was due before the pause: it stays due, and runs after the resume. A
+// one-off runs after it whenever it was due.
+func (s *State) KeepsDue(ready int64) bool {
+	return s.Paused && !s.Quarantined && !s.OneOff && ready != 0 && ready <= s.PausedAt
+}
+
 // stateClassAt is where the class is in the stored form: buildIndex reads it without the rest.
 const stateClassAt = 6
 
@@ -110,6 +118,12 @@ const (
 	flagBusyLast // BusyUntil is LastAt
 )
 
+// More flags, in a byte of their own.
+const (
+	morePauses = 1 << iota
+	moreAll    = 1<<iota - 1
+)
+
 // Encode is the stored form; optional parts are there only if they say something.
 func (s *State) Encode() []byte {
 	w := writer{b: make([]byte, 0, maxState)}
@@ -118,7 +132,7 @@ func (s *State) Encode() []byte {
 }
 
 // maxState is at least what a state can take.
-const maxState = 160
+const maxState = 256
 
 func (s *State) encodeTo(w *writer) {
 	var flags uint16
@@ -143,6 +157,10 @@ func (s *State) encodeTo(w *writer) {
 	set(s.Notify&NotifyFailure != 0, flagNotifyFailure)
 	set(s.Notify&NotifyRecovery != 0, flagNotifyRecovery)
 	set(s.Failing, flagFailing)
+	var more uint8
+	if s.Pauses != (Pauses{}) {
+		more |= morePauses
+	}
 
 	w.u16(flags)
 	w.u32(s.Gen)
@@ -158,6 +176,7 @@ func (s *State) encodeTo(w *writer) {
 	w.u32(s.Active)
 	w.u32(s.Waiting)
 	w.u32(s.Dead)
+	w.u8(more)
 	if s.OneOff {
 		w.u32(s.Retention)
 	}
@@ -173,6 +192,12 @@ func (s *State) encodeTo(w *writer) {
 	if flags&flagParked != 0 {
 		w.i64(s.ParkedAt)
 		w.i64(s.ParkedReady)
+	}
+	if s.Paused {
+		w.i64(s.PausedAt)
+	}
+	if more&morePauses != 0 {
+		w.pauses(&s.Pauses)
 	}
 	if !s.NotRun.Empty() {
 		w.interval(s.NotRun)
@@ -216,6 +241,10 @@ func DecodeState(b []byte) (State, error) {
 	s.Active = r.u32()
 	s.Waiting = r.u32()
 	s.Dead = r.u32()
+	more := r.u8()
+	if more > moreAll {
+		return s, errCorrupt
+	}
 	s.Paused = flags&flagPaused != 0
 	s.Quarantined = flags&flagQuarantined != 0
 	s.OneOff = flags&flagOneOff != 0
@@ -252,6 +281,15 @@ func DecodeState(b []byte) (State, error) {
 	if flags&flagParked != 0 {
 		s.ParkedAt = r.i64()
 		s.ParkedReady = r.i64()
+	}
+	if s.Paused {
+		s.PausedAt = r.i64()
+	}
+	if more&morePauses != 0 {
+		var ok bool
+		if s.Pauses, ok = decodePauses(&r); !ok {
+			return s, errCorrupt
+		}
 	}
 	if flags&flagNotRun != 0 {
 		if s.NotRun = decodeInterval(&r); s.NotRun.Empty() {

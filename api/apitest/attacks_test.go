@@ -464,6 +464,7 @@ func TestTokenForQueuesOnly(t *testing.T) {
 		t.Errorf("%d %+v", status, p)
 	}
 }
+
 // Nobody gives to others, or to themselves, what they do not have: the right to write shell jobs, and a vote, which has
 // the keys of the cluster.
 func TestNobodyGrantsWhatTheyDoNotHave(t *testing.T) {

@@ -46,7 +46,8 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 			"this request created the join token %s, which is gone", o.Text)
 	}
 	if !o.Replay {
-		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "voter", row.Voter, "by", row.CreatedBy)
+		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "voter", row.Voter, "by",
+			row.CreatedBy)
 	}
 	out := wire.JoinTokenCreated{JoinToken: joinToken(stored, b.now())}
 	for _, t := range b.o.JoinTokens(stored.ID) { // the cluster key may have been replaced since
@@ -103,5 +104,6 @@ func joinToken(t store.JoinToken, now int64) wire.JoinToken {
 		status = "expired"
 	}
 	return wire.JoinToken{ID: t.ID, Status: status, Uses: t.Uses, Used: t.Used, Voter: t.Voter,
-		CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt), RevokedAt: job.Instant(t.RevokedAt)}
+		CreatedAt: job.Instant(t.CreatedAt), CreatedBy: t.CreatedBy, ExpiresAt: job.Instant(t.ExpiresAt),
+		RevokedAt: job.Instant(t.RevokedAt)}
 }

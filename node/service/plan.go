@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
@@ -112,8 +113,9 @@ func behind(h *view.Held, old *schedule.Schedule, at, now int64, reason job.Reas
 	return view.GapOf(old, first, now, reason)
 }
 
-// planResume is what starting a stopped job again makes of its next occurrence. Those that passed meanwhile did not run
-// and are recorded; a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
+// planResume is what starting a stopped job again makes of its next occurrence. One that was due before the pause is
+// still due; those that passed meanwhile did not run and are recorded, or left out later where one was due before them;
+// a one-off whose time passed runs now. An occurrence whose jitter is still to come has not passed.
 func planResume(h *view.Held, now int64) (plan, error) {
 	spec := &h.Def.Spec
 	sched, err := view.Compile(spec, h.ID)
@@ -127,6 +129,9 @@ func planResume(h *view.Held, now int64) (plan, error) {
 	if sched.Kind() == schedule.Instant {
 		// it waited for this, not for the end of an outage or of a run by hand meanwhile
 		cur.Ready = max(cur.Ready, now)
+		return plan{next: cur}, nil
+	}
+	if h.State.KeepsDue(cur.Ready) && !mutant.On(mutant.PauseDrops) {
 		return plan{next: cur}, nil
 	}
 	passed := now - sched.Delay().Milliseconds()

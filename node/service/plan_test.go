@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -43,6 +44,12 @@ func paused(h view.Held) view.Held {
 	h.State.Paused = true
 	h.State.ParkedAt, h.State.ParkedReady = h.Place.At, h.Place.Ready
 	h.Place = store.Place{Parked: true}
+	return h
+}
+
+func pausedAt(h view.Held, since string) view.Held {
+	h = paused(h)
+	h.State.PausedAt = clock(since)
 	return h
 }
 
@@ -207,6 +214,12 @@ func TestPlanResume(t *testing.T) {
 		{"nothing passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "11:30:00", at("12:00:00"), fsm.Gap{}},
 		{"three passed", paused(heldJob(hourly, "12:00:00", "11:00:00")), "14:30:00", at("15:00:00"),
 			dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
+		{"due before the pause", pausedAt(heldJob(hourly, "12:00:00", "11:00:00"), "13:30:00"), "14:30:00",
+			at("12:00:00"), fsm.Gap{}},
+		{"due when it was paused", pausedAt(heldJob(hourly, "12:00:00", "11:00:00"), "12:00:00"), "14:30:00",
+			at("12:00:00"), fsm.Gap{}},
+		{"due after the pause", pausedAt(heldJob(hourly, "12:00:00", "11:00:00"), "11:59:59"), "14:30:00",
+			at("15:00:00"), dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
 		{"at the very time of one", paused(heldJob(hourly, "12:00:00", "11:00:00")), "12:00:00", at("13:00:00"),
 			dropped("12:00:00", "12:00:00", 1, job.ReasonPaused)},
 		{"a one-off whose time passed runs now", paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:00:00",
@@ -282,12 +295,40 @@ func TestPassed(t *testing.T) {
 		"backlog":       {heldJob("0 * * * *", "12:00:00", "11:00:00"), "14:20:00", canceled},
 		"paused": {paused(heldJob("0 * * * *", "12:00:00", "11:00:00")), "14:20:00",
 			dropped("12:00:00", "14:00:00", 3, job.ReasonPaused)},
+		"due before the pause": {pausedAt(heldJob("0 * * * *", "12:00:00", "11:00:00"), "12:30:00"), "14:20:00", canceled},
 		"paused, a one-off still runs": {paused(heldJob("2027-03-01T12:00:00Z", "12:00:00", "")), "14:20:00",
 			fsm.Gap{}},
 		"paused, jitter to come": {paused(jittered), "12:00:00", fsm.Gap{}},
 		"quarantined":            {broken, "14:20:00", atLeast},
 	} {
 		if got := tc.h.Passed(clock(tc.now)); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+// What passes during a pause shows before it is recorded, and what was due before it does not.
+func TestNotRunYet(t *testing.T) {
+	backlog := pausedAt(heldJob("0 * * * *", "09:00:00", "08:00:00"), "13:30:00")
+	backlog.State.Pauses.Add(store.Span{From: clock("10:30:00"), To: clock("11:30:00")})
+	resumed := heldJob("0 * * * *", "09:00:00", "08:00:00")
+	resumed.State.Pauses.Add(store.Span{From: clock("10:30:00"), To: clock("11:30:00")})
+	resumed.State.Pauses.Add(store.Span{From: clock("12:10:00"), To: clock("12:20:00")})
+	for name, tc := range map[string]struct {
+		h    view.Held
+		want []fsm.Gap
+	}{
+		"due before the pause": {backlog, []fsm.Gap{dropped("14:00:00", "15:00:00", 2, job.ReasonPaused),
+			dropped("11:00:00", "11:00:00", 1, job.ReasonPaused)}},
+		"resumed": {resumed, []fsm.Gap{dropped("11:00:00", "11:00:00", 1, job.ReasonPaused)}},
+		"nothing was due": {pausedAt(heldJob("0 * * * *", "12:00:00", "11:00:00"), "11:30:00"),
+			[]fsm.Gap{dropped("12:00:00", "15:00:00", 4, job.ReasonPaused)}},
+	} {
+		var got []fsm.Gap
+		for _, r := range tc.h.NotRunYet(clock("15:30:00")) {
+			got = append(got, fsm.Gap{First: int64(r.First), Last: int64(r.Last), Count: r.Count, Status: r.Status, Reason: r.Reason})
+		}
+		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
 	}

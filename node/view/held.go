@@ -2,6 +2,7 @@ package view
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -79,11 +80,12 @@ func Compile(spec *job.Spec, id job.ID) (*schedule.Schedule, error) {
 // CountLimit is how far occurrences that did not run are counted; beyond it a record says "at least".
 const CountLimit = 10_000
 
-// Passed are the occurrences of a stopped job that a resume would record, and of any other one those that are due and
-// would go with it.
+// Passed are the occurrences of a stopped job that a resume would record, and of any other one, or where some were due
+// before the pause, those that are due and would go with the job.
 func (h *Held) Passed(now int64) fsm.Gap {
-	first, reason := h.Due().At, job.ReasonDeleted
-	if h.Stopped() {
+	due, reason := h.Due(), job.ReasonDeleted
+	first, kept := due.At, h.State.KeepsDue(due.Ready)
+	if h.Stopped() && !kept {
 		reason = h.StopReason()
 	}
 	sched, err := Compile(&h.Def.Spec, h.ID)
@@ -94,7 +96,7 @@ func (h *Held) Passed(now int64) fsm.Gap {
 		g := GapOf(nil, first, first, reason)
 		g.AtLeast = true
 		return g
-	case h.Stopped() && (sched.Kind() == schedule.Instant || first > now-sched.Delay().Milliseconds()):
+	case h.Stopped() && !kept && (sched.Kind() == schedule.Instant || first > now-sched.Delay().Milliseconds()):
 		return fsm.Gap{} // it would still run
 	}
 	return GapOf(sched, first, max(first, now-sched.Delay().Milliseconds()), reason)
@@ -123,18 +125,49 @@ func intervalRun(id job.ID, namespace, name string, i store.Interval) job.Run {
 		First: job.Instant(i.First), Last: job.Instant(i.Last), Count: i.Count, CountAtLeast: i.AtLeast}
 }
 
-// NotRunYet are the occurrences that did not run and are not in the history yet, newest first: the interval that still
-// grows, and of a job that is stopped what passed since, which is recorded when it is resumed, edited or deleted.
-func (h *Held) NotRunYet(now int64) []job.Run {
-	all := []store.Interval{h.State.NotRun}
-	if h.Stopped() {
-		g := h.Passed(now)
-		i := store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast, Status: g.Status,
-			Reason: g.Reason}
-		if !all[0].Add(i) {
-			all = []store.Interval{i, all[0]}
-		}
+// inPauses are the occurrences in pauses that those which were due before them have yet to pass, newest first.
+func (h *Held) inPauses(now int64) (out []fsm.Gap) {
+	sched, err := Compile(&h.Def.Spec, h.ID)
+	if err != nil {
+		return nil
 	}
+	pauses := h.State.Pauses
+	if h.State.KeepsDue(h.State.ParkedReady) {
+		pauses.Add(store.Span{From: h.State.PausedAt, To: now})
+	}
+	delay := sched.Delay().Milliseconds()
+	for _, p := range pauses {
+		if p == (store.Span{}) {
+			break
+		}
+		first, ok := sched.Next(time.UnixMilli(p.From - delay))
+		if !ok || first.UnixMilli() > p.To-delay {
+			continue
+		}
+		out = append(out, GapOf(sched, first.UnixMilli(), p.To-delay, job.ReasonPaused))
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// NotRunYet are the occurrences that did not run and are not in the history yet, newest first: the interval that still
+// grows, and of a job that is or was stopped what passed since, which is recorded when it is resumed, edited or
+// deleted, or when what was due before has run.
+func (h *Held) NotRunYet(now int64) []job.Run {
+	var all []store.Interval
+	gaps := h.inPauses(now)
+	if h.Stopped() && !h.State.KeepsDue(h.State.ParkedReady) {
+		gaps = []fsm.Gap{h.Passed(now)}
+	}
+	for _, g := range gaps {
+		all = append(all, store.Interval{First: g.First, Last: g.Last, Count: g.Count, AtLeast: g.AtLeast,
+			Status: g.Status, Reason: g.Reason})
+	}
+	last := h.State.NotRun
+	if n := len(all); n == 1 && last.Add(all[0]) {
+		all = all[:0]
+	}
+	all = append(all, last)
 	var out []job.Run
 	for _, i := range all {
 		if !i.Empty() {

@@ -441,6 +441,7 @@ func (x *walker) finish(p *path, s position) {
 		what := fmt.Sprintf("the record of %d occurrences from %s to %s (%s: %s)", g.Count, g.First, g.Last, g.Status,
 			g.Reason)
 		switch {
+		case len(used) == 0 && x.announced(s, g):
 		case len(used) == 0:
 			p.bad(RuleInvented, x.l, int64(g.First), "%s is about nothing", what)
 		case int64(len(used)) < g.Count:
@@ -454,6 +455,19 @@ func (x *walker) finish(p *path, s position) {
 	if x.best == nil || len(p.problems) < len(x.best.problems) {
 		x.best = p
 	}
+}
+
+// announced says that a record is not written yet and shows what passes in a pause while what was due before it still
+// waits.
+func (x *walker) announced(s position, g *gap) bool {
+	if !g.pending || g.Reason != job.ReasonPaused || s.at == 0 || int64(g.First) <= s.at {
+		return false
+	}
+	v := &x.w.versions[len(x.w.versions)-1]
+	all := v.o.between(int64(g.First), int64(g.Last))
+	return len(all) > 0 && all[0] == int64(g.First) && all[len(all)-1] == int64(g.Last) &&
+		(int64(len(all)) == g.Count || g.CountAtLeast) &&
+		!slices.ContainsFunc(all, func(at int64) bool { return x.permits(nil, &s, v, at, g) != "" })
 }
 
 // invented names the rule that a run of no occurrence breaks.

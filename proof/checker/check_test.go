@@ -536,6 +536,31 @@ func TestRules(t *testing.T) {
 			runs(s, 6, 7)
 			return s.end(7)
 		}, ""},
+		{"due before the pause, and dropped by it", nil, func(s *scene) *Input {
+			runs(s, 1, 2)
+			s.call(Call{Kind: CallPause}, minute(3)+20_000)
+			s.call(Call{Kind: CallResume}, minute(5)+20_000)
+			s.gap(3, 5, 3, job.RunSkipped, job.ReasonPaused, minute(5)+20_000)
+			runs(s, 6, 7)
+			return s.end(7)
+		}, RuleReason},
+		{"due before the pause, and run after it", nil, func(s *scene) *Input {
+			runs(s, 1, 2)
+			s.call(Call{Kind: CallPause}, minute(3)+20_000)
+			s.call(Call{Kind: CallResume}, minute(5)+20_000)
+			s.runAt(sched(minute(3)), minute(5)+25_000)
+			s.gap(4, 5, 2, job.RunSkipped, job.ReasonPaused, minute(5)+30_000)
+			runs(s, 6, 7)
+			return s.end(7)
+		}, ""},
+		{"due during the pause, and run after it", nil, func(s *scene) *Input {
+			runs(s, 1, 2)
+			s.call(Call{Kind: CallPause}, minute(2)+20_000)
+			s.call(Call{Kind: CallResume}, minute(3)+20_000)
+			s.runAt(sched(minute(3)), minute(3)+25_000)
+			runs(s, 4, 5)
+			return s.end(5)
+		}, RulePaused},
 		{"fired while paused", nil, func(s *scene) *Input {
 			runs(s, 1, 3)
 			s.call(Call{Kind: CallPause}, minute(2)+20_000)

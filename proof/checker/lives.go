@@ -238,6 +238,25 @@ func (l *life) maybePaused(from, to int64) bool {
 	return false
 }
 
+// maxPauses is how many pauses a job keeps apart that what was due before them has not passed yet.
+const maxPauses = 4
+
+// pauseOf is when a job must have been paused for an occurrence to be left out for that: at its time. A one-off waits
+// for the resume whenever it was due, and where there were too many pauses since, what lies between two of them goes
+// with them.
+func (l *life) pauseOf(v *version, ready, at, until int64) (from, to int64) {
+	since := 0
+	for _, p := range l.of(CallPause) {
+		if p.lo <= until && p.hi >= at {
+			since++
+		}
+	}
+	if v.o.oneOff() || since > maxPauses {
+		return at, until
+	}
+	return ready, ready
+}
+
 // surelyPaused says whether the job was paused at a time, whatever the uncertain calls did.
 func (l *life) surelyPaused(at int64) bool {
 	for _, p := range l.of(CallPause) {

@@ -60,6 +60,10 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s",
 			job.Instant(claimed), time.Duration(claimed-ready)*time.Millisecond, v.spec.Deadline)
 	}
+	if !v.o.oneOff() && len(x.w.specs(ready, claimed)) == 1 && x.l.surelyPaused(ready-x.c.clock) &&
+		x.l.surelyPaused(ready+x.c.clock) {
+		p.bad(RulePaused, x.l, at, "it was claimed at %s, and at its time its job was paused", job.Instant(claimed))
+	}
 	x.ownTime(p, s, v, r, claimed, ready)
 	x.late(p, s, v, claimed, ready)
 }
@@ -172,8 +176,11 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 			return fmt.Sprintf("at most %d runs waited, and %d may", n, job.MaxWaiting)
 		}
 	case job.ReasonPaused:
-		if !x.l.maybePaused(at, until) {
+		switch from, to := x.l.pauseOf(v, ready, at, until); {
+		case !x.l.maybePaused(at, until):
 			return "the job was not paused then"
+		case !x.l.maybePaused(from, to+x.c.clock):
+			return "it was due before the pause, and stays due"
 		}
 	case job.ReasonBlackout:
 		if !x.w.any(at, until, func(n *version) bool { may, _ := x.c.forbidden(n.spec, at, at, until); return may }) {

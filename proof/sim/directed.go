@@ -32,6 +32,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"jumpy":       jumpy,
 	"nudged":      nudged,
 	"busy-slot":   busySlot,
+	"pauses":      pauses,
 	"catch-up":    catchUp,
 	"last-run":    lastRun,
 	"turns":       turns,

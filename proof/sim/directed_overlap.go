@@ -69,3 +69,24 @@ func lastRun(p *plan, rng *rand.Rand) {
 				x: rng.Uint64()})
 	}
 }
+
+// pauses: there is more to do than there are slots, and jobs are paused and resumed while some of it waits.
+func pauses(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 3*time.Minute
+	for _, overlap := range []string{job.OverlapAllow, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue,
+		job.OverlapReplace} {
+		p.steady(2, 5*time.Second, time.Second, 4*time.Second, func(s *job.Spec) { s.Overlap = overlap })
+	}
+	for i := range p.jobs {
+		at := between(rng, 10*time.Second, 40*time.Second)
+		for range 4 {
+			until := at + between(rng, 2*time.Second, 20*time.Second)
+			p.calls = append(p.calls,
+				plannedCall{at: at, kind: "pause", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()},
+				plannedCall{at: until, kind: "resume", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			at = until + between(rng, 2*time.Second, 30*time.Second)
+		}
+	}
+	p.faults = append(p.faults,
+		plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
+}

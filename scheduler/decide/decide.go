@@ -35,7 +35,8 @@ type Occurrence struct {
 	Created, Updated int64 // of the job
 	At, Ready        int64
 	Runs             uint32
-	Released         int64 // when the cluster was released after a restore; 0 if it was not restored
+	Released         int64         // when the cluster was released after a restore; 0 if it was not restored
+	Pauses           *store.Pauses // of the job, that this occurrence lies before or in; nil: none
 }
 
 // Decision is what is to become of an occurrence: it is claimed, or moved to next with a record of what does not run.
@@ -62,13 +63,16 @@ func (f *Decision) Flags() (b byte) {
 }
 
 // decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible,
-// missed windows (a one-off that was created too late counts as missed), deadline, blackouts.
+// pauses, missed windows (a one-off that was created too late counts as missed), deadline, blackouts.
 func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	if o.Spec.MaxRuns > 0 && int64(o.Runs) >= int64(o.Spec.MaxRuns) {
 		return Decision{} // nothing follows the last run
 	}
 	if o.restored() && !mutant.On(mutant.RestoreFires) {
 		return o.skipThrough(o.prev(o.Released), job.RunMissed, job.ReasonRestored)
+	}
+	if p, ok := o.pausedIn(o.At); ok {
+		return o.skipThrough(o.prev(p.To-o.delay()), job.RunSkipped, job.ReasonPaused)
 	}
 	if o.createdPastDue() && o.Spec.Missed.Policy == job.MissedSkip {
 		return o.skipThrough(o.At, job.RunMissed, job.ReasonPast)
@@ -122,12 +126,20 @@ func (o *Occurrence) follow(last int64) (f Decision) {
 }
 
 // lastDue is the last occurrence up to a time, from this one on, about which the same is decided under an overlap
-// policy: between them is none that is missed or that a calendar forbids, because those are judged by that first. What
-// fell into an outage and is within the grace is late, not missed.
+// policy: between them is none that is missed, in a pause or forbidden by a calendar, because those are judged by that
+// first. What fell into an outage and is within the grace is late, not missed.
 func (o *Occurrence) lastDue(until int64, outages []store.Outage) int64 {
 	for _, w := range outages {
 		if w.From >= o.Ready && w.From < until && o.missesIn(w) {
 			until = w.From
+		}
+	}
+	if o.Pauses != nil {
+		for _, p := range o.Pauses {
+			if first := o.next(p.From - o.delay()); p.From >= o.Ready && p.From < until && first != 0 &&
+				first+o.delay() <= p.To {
+				until = p.From
+			}
 		}
 	}
 	until -= o.delay()
@@ -218,7 +230,19 @@ func (o *Occurrence) prev(ms int64) int64 {
 	return max(o.At, t.UnixMilli())
 }
 
+// pausedIn is the pause that an occurrence is in. What was due before it is not: that stayed due.
+func (o *Occurrence) pausedIn(at int64) (store.Span, bool) {
+	if o.Pauses == nil || o.Sched.Kind() == schedule.Instant {
+		return store.Span{}, false
+	}
+	return o.Pauses.At(at + o.delay())
+}
+
+// forbidden says that an occurrence does not run for its calendars or for a pause.
 func (o *Occurrence) forbidden(at int64) bool {
+	if _, ok := o.pausedIn(at); ok {
+		return true
+	}
 	return slices.ContainsFunc(o.Blackouts, func(b *schedule.Blackout) bool { return b.Contains(time.UnixMilli(at)) })
 }
 

@@ -72,5 +72,7 @@ const (
 	TwoStates  // a replica that is found to differ from the leader goes on
 	// Clusters that begin.
 	FoundAlone // the first node of --cluster founds without asking the others
+	// Pauses and catch-up.
+	PauseDrops // a resume drops what was due before the pause
 	count
 )

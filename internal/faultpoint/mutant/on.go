@@ -71,6 +71,7 @@ var names = [count]string{
 	RotateEarly:     "rotate-early",
 	OldEpoch:        "old-epoch",
 	FoundAlone:      "found-alone",
+	PauseDrops:      "pause-drops",
 }
 
 var active atomic.Uint32
