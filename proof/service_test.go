@@ -299,10 +299,11 @@ func (s *ownSystemd) show(property string) string {
 }
 
 // docs/operate.md as it is written, on three machines of the test's own: keys, one file on each, the units, a login and
-// a job that runs; and a worker, with a command that only it can run.
+// a job that runs; a worker, with a command that only it can run; and a node that is added, takes the place of another
+// that lost its disk, and is removed.
 func TestOperateDocument(t *testing.T) {
 	scenario(t)
-	network := harness.NewNet(t, 4)
+	network := harness.NewNet(t, 5)
 	text, err := os.ReadFile(filepath.Join("..", "docs", "operate.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +312,7 @@ func TestOperateDocument(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?s)\n```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
 		files = append(files, string(m[1]))
 	}
-	if len(files) != 2 {
+	if len(files) != 3 {
 		t.Fatalf("%d files in the document", len(files))
 	}
 	binary, work := harness.Build(t), t.TempDir()
@@ -327,9 +328,10 @@ func TestOperateDocument(t *testing.T) {
 	}
 	keys := filepath.Join(work, "keys")
 	must("cluster", "init", "--out", keys)
-	machines := make([]*ownSystemd, 4)
+	machines := make([]*ownSystemd, 5)
 	adapt := func(file string, i int) string {
-		file = strings.NewReplacer("node-id: n1", fmt.Sprint("node-id: n", i+1), "listen: 10.0.0.1", "listen: "+network.IP(i)).Replace(file)
+		file = strings.NewReplacer("node-id: n1", fmt.Sprint("node-id: n", i+1), "listen: 10.0.0.1", "listen: "+network.IP(i),
+			"listen: 10.0.0.4", "listen: "+network.IP(i)).Replace(file)
 		for k := range 3 {
 			file = strings.ReplaceAll(file, fmt.Sprintf("10.0.0.%d:", k+1), network.IP(k)+":")
 		}
@@ -339,7 +341,7 @@ func TestOperateDocument(t *testing.T) {
 	for i := range machines {
 		s := startSystemd(t, network.In(i))
 		machines[i] = s
-		if i == 3 {
+		if i >= 3 {
 			continue
 		}
 		all = append(all, network.IP(i)+":7400")
@@ -388,5 +390,42 @@ func TestOperateDocument(t *testing.T) {
 	runs("here", "succeeded")
 	worker.ctl("stop", "carillon-worker")
 	machines[0].ctl("restart", "carillon") // without the keys' directory, which the file still names
-	harness.Eventually(t, harness.ReadyLimit, "it is ready again", func() bool { return machines[0].show("StatusText") == "ready" })
+	ready := func(s *ownSystemd) {
+		t.Helper()
+		harness.Eventually(t, harness.ReadyLimit, "it is ready", func() bool { return s.show("StatusText") == "ready" })
+		if out, err := s.run(binary, "status", "--ready", "--addr", "unix:"+filepath.Join(s.dir, "data", "admin.sock")); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+	}
+	ready(machines[0])
+
+	added := machines[4]
+	join := func() {
+		t.Helper()
+		token := filepath.Join(added.dir, "join.token")
+		if err := os.RemoveAll(token); err != nil {
+			t.Fatal(err)
+		}
+		must("cluster", "token", "create", "--out", token)
+		config := filepath.Join(added.dir, "server.yaml")
+		added.write(config, adapt(files[2], 4))
+		added.unit("carillon.service", "server --config "+config, "CARILLON_DATA_DIR="+filepath.Join(added.dir, "data"))
+		added.ctl("start", "carillon")
+		ready(added)
+	}
+	lost := func() {
+		t.Helper()
+		added.ctl("stop", "carillon")
+		must("cluster", "remove", "n4")
+		if err := os.RemoveAll(filepath.Join(added.dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join()
+	lost()
+	join() // in its own place
+	lost()
+	if out := must("cluster", "members", "-o", "name"); strings.Contains(out, "n4") {
+		t.Errorf("members: %s", out)
+	}
 }

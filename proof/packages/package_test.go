@@ -130,7 +130,7 @@ func TestRPMContents(t *testing.T) {
 }
 
 const (
-	hint    = "carillon: nothing was started.\n  on a node: set node-id, listen and cluster in /etc/carillon/server.yaml"
+	hint    = "carillon: nothing was started.\n  on a node: set node-id, listen, cluster and keys-from in /etc/carillon/server.yaml"
 	ownYAML = `echo 'node-id: mine' >/etc/carillon/server.yaml`
 )
 
