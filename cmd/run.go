@@ -104,8 +104,12 @@ func runServer(ctx context.Context, cfg ServerConfig, ready func(addr string)) e
 		if err := n.Ready(); err != nil {
 			return err.Error()
 		}
-		manager.Ready("ready")
-		return "ready"
+		text := "ready"
+		if err := n.Runs(); err != nil { // it has started, and nothing runs before it is released
+			text = err.Error()
+		}
+		manager.Ready(text)
+		return text
 	})
 	return n.Run(ctx)
 }

@@ -164,6 +164,9 @@ func (n *Node) Handler() http.Handler { return n.handler }
 // it takes requests.
 func (n *Node) Ready() error { return n.inAllGroups((*service.Service).Working) }
 
+// Runs says whether jobs run here, and if not, why: Ready, and the cluster is not on hold.
+func (n *Node) Runs() error { return n.inAllGroups((*service.Service).Ready) }
+
 // Live says whether the node's parts run: a process of which one has ended should be restarted.
 func (n *Node) Live() error { return n.inAllGroups((*service.Service).Live) }
 

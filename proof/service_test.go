@@ -73,7 +73,8 @@ func (m *serviceManager) await(t *testing.T, text string) (before []string) {
 }
 
 // A node that has its cluster says that it is ready, feeds the watchdog, and says that it stops. One that waits for
-// others has started as well, and says what it waits for. Commands of jobs find no socket.
+// others has started as well, and says what it waits for; so does one that was restored and is on hold. Commands of jobs
+// find no socket.
 func TestServiceManagerIsTold(t *testing.T) {
 	beside(t)
 	binary := harness.Build(t)
@@ -92,8 +93,29 @@ func TestServiceManagerIsTold(t *testing.T) {
 	if b, err := os.ReadFile(out); err != nil || regexp.MustCompile(`(?m)^(NOTIFY|WATCHDOG)_`).Match(b) {
 		t.Errorf("%v %s", err, b)
 	}
+	backup := filepath.Join(t.TempDir(), "carillon.bak")
+	carillon := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
+			t.Fatalf("carillon %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	carillon("backup", backup, "--addr", n.Addr)
 	n.Stop()
 	m.await(t, "STOPPING=1\nSTATUS=stopping")
+
+	held := newServiceManager(t)
+	data := filepath.Join(t.TempDir(), "data")
+	carillon("restore", backup, "--data-dir", data, "--node-id", "n1")
+	r := harness.NewNode(t, binary, data)
+	r.Wrap = held.env(time.Second)
+	if err := r.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	held.await(t, "READY=1\nSTATUS=the cluster was restored from a backup and is on hold")
+	carillon("cluster", "release", "--addr", r.Addr)
+	held.await(t, "STATUS=ready")
+	r.Stop()
 
 	// The other two are not there, and it stays up for them.
 	alone := newServiceManager(t)
