@@ -124,9 +124,11 @@ func (k *Keys) fitIdentity() error {
 	}
 	if _, has := ring.Identity(); !has {
 		if k.o.Token.ID == "" && k.o.Forms {
-			return job.Invalid("--keys-from", "make keys once with `carillon cluster init --out DIR`, copy DIR to "+
-				"every machine, and give each node --keys-from DIR; if the cluster is not to be secure, give "+
-				"--insecure instead", "nodes form a secure cluster with keys that all of them have")
+			return job.Invalid("--keys-from", "for a new cluster, make keys once with `carillon cluster init --out "+
+				"DIR`, copy DIR to every machine, and give each node --keys-from DIR; if this node was a member and "+
+				"lost its data directory, run `carillon cluster remove "+k.o.Dir.NodeID+"` and `carillon cluster "+
+				"token create` on another node, and give it that token with --token-file; if the cluster is not to "+
+				"be secure, give --insecure instead", "nodes form a secure cluster with keys that all of them have")
 		}
 		if k.o.Token.ID == "" {
 			return job.Invalid("--token", "get one from a node of the cluster with `carillon cluster token "+
