@@ -39,8 +39,9 @@ func TestStatusFromAnyNode(t *testing.T) {
 			s := ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
 			gone, waits := findTrouble(s.Troubles, wire.TroubleUnreachable, dead.id()), findTrouble(s.Troubles,
 				wire.TroubleBacklog, "")
-			return gone != nil && strings.Contains(gone.Text, "2 of 3 voters are left") &&
+			return gone != nil && strings.HasSuffix(gone.Text, "connection refused") && // "since" follows it
 				strings.Contains(gone.Remedy, "carillon cluster remove "+dead.id()) &&
+				strings.Contains(gone.Remedy, "2 of 3 voters are left") &&
 				waits != nil && strings.Contains(waits.Text, "no worker takes queue mail") && waits.Remedy != "" &&
 				len(s.Workers) > 0 && len(s.Members) == 3
 		})

@@ -129,14 +129,13 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 	for _, m := range s.Members {
 		switch {
 		case m.State == "unreachable":
-			text := fmt.Sprintf("node %s (%s) %s", m.ID, m.Address, m.Problem)
+			remedy := "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"
 			if m.Suffrage == suffrage(raft.Voter) && living-1 <= voters/2 {
-				text += fmt.Sprintf("; %d of %d voters are left, and if one more is lost the cluster stops",
+				remedy += fmt.Sprintf("; %d of %d voters are left, and the cluster stops if it loses one more",
 					living, voters)
 			}
 			out = append(out, wire.Trouble{Code: wire.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
-				Text:   text,
-				Remedy: "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"})
+				Text: fmt.Sprintf("node %s (%s) %s", m.ID, m.Address, m.Problem), Remedy: remedy})
 			continue
 		case b.o.Members.StoppedPeer(m.ID) != nil:
 			out = append(out, stopped(m.ID, b.o.Members.StoppedPeer(m.ID)))
