@@ -607,7 +607,8 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 			"name other nodes too (--addr a,b,c), or allow more time with --timeout",
 			"no answer from carillon at %s within %s", base, rounded(s.after))
 	case read || neverSent(sent, err):
-		return true, job.Errorf(job.CodeUnavailable, "start one with `carillon dev`, or set --addr or CARILLON_ADDR",
+		return true, job.Errorf(job.CodeUnavailable,
+			"start one with `carillon dev`, log in to a cluster with `carillon login`, or set --addr or CARILLON_ADDR",
 			"cannot reach carillon at %s: %s", base, cause(err))
 	}
 	remedy := "look whether it was done"

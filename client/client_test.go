@@ -207,7 +207,7 @@ func TestUnreachable(t *testing.T) {
 	addr := port.Reserve(t)
 	c := client.New(addr, client.WithBackoff(time.Millisecond))
 	_, err := c.CreateJob(t.Context(), spec("x"))
-	want := job.Error{Code: job.CodeUnavailable, Message: "cannot reach carillon at http://" + addr + ": connection refused", Remedy: "start one with `carillon dev`, or set --addr or CARILLON_ADDR"}
+	want := job.Error{Code: job.CodeUnavailable, Message: "cannot reach carillon at http://" + addr + ": connection refused", Remedy: "start one with `carillon dev`, log in to a cluster with `carillon login`, or set --addr or CARILLON_ADDR"}
 	var e *job.Error
 	if !errors.As(err, &e) || *e != want {
 		t.Errorf("%+v, want %+v", err, want)

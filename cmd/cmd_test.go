@@ -683,7 +683,7 @@ func TestUnreachable(t *testing.T) {
 	s.addr = port.Reserve(t)
 	out, errOut, code := s.run("", "jobs")
 	want := "error: cannot reach carillon at http://" + s.addr +
-		": connection refused\nhint: start one with `carillon dev`, or set --addr or CARILLON_ADDR\n"
+		": connection refused\nhint: start one with `carillon dev`, log in to a cluster with `carillon login`, or set --addr or CARILLON_ADDR\n"
 	if out != "" || errOut != want || code != exit.Unavailable {
 		t.Errorf("%q, %q, %d", out, errOut, code)
 	}
