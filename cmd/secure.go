@@ -153,7 +153,7 @@ voters all lost theirs. Put cluster.pem into the keys directory of one voter and
 				return err
 			}
 			return a.result(cmd, made, func(p *printer) {
-				p.Printf("keys of cluster %s are in %s; the join token lets nodes in for an hour from its beginning\n",
+				p.Printf("keys of cluster %s are in %s; its join token is valid for an hour once the cluster forms\n",
 					made.Cluster, made.Dir)
 			})
 		},

@@ -314,7 +314,7 @@ func (t *table) mail(l *Line) {
 			strings.Join(known, ", "))
 	}
 	if local != nil {
-		l.note("MAILTO=%s is left out: it is no address outside of the host", strings.Join(local, ","))
+		l.note("MAILTO=%s is left out: it is not an address outside this host", strings.Join(local, ","))
 	}
 }
 

@@ -169,7 +169,7 @@ func (w *whyNot) overlap() wire.Check {
 	}
 	remedy := "wait for the open run, or cancel it"
 	if s.Overlap == store.OverlapSkip {
-		remedy += "; overlap queue or allow keeps occurrences that it meets"
+		remedy += "; with overlap queue or allow, occurrences that become due meanwhile are not skipped"
 	}
 	return blocked("overlap", fmt.Sprintf("%d open, and overlap is %s", s.Active, policy), remedy)
 }
