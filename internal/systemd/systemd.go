@@ -24,12 +24,13 @@ const (
 type Manager struct {
 	socket   string
 	watchdog time.Duration
+	patience time.Duration
 	once     sync.Once
 }
 
 // Find looks for a service manager in the environment, and takes it out: what this process starts is not the service.
 func Find() *Manager {
-	m := &Manager{socket: os.Getenv("NOTIFY_SOCKET")}
+	m := &Manager{socket: os.Getenv("NOTIFY_SOCKET"), patience: Patience}
 	us, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	if pid := os.Getenv("WATCHDOG_PID"); err == nil && us > 0 && (pid == "" || pid == strconv.Itoa(os.Getpid())) {
 		m.watchdog = time.Duration(us) * time.Microsecond
@@ -53,10 +54,12 @@ func (m *Manager) tell(lines ...string) {
 	_, _ = c.Write([]byte(strings.Join(lines, "\n")))
 }
 
-// Starting says that the service starts. It has started when Ready is called, or has been patient for long enough.
+// Starting says that the service starts. It has started when Ready is called, or has been patient for long enough. Then
+// it says no status: Follow has said what the service waits for, and says that only once.
 func (m *Manager) Starting() {
 	if m.socket != "" {
-		time.AfterFunc(Patience, func() { m.Ready("starting") })
+		m.tell(line("starting"))
+		time.AfterFunc(m.patience, func() { m.once.Do(func() { m.tell("READY=1") }) })
 	}
 }
 

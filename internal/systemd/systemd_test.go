@@ -53,6 +53,20 @@ func await(t *testing.T, said <-chan string, prefix string) string {
 	}
 }
 
+// A start that waits for others counts as one after a while, and what it waits for stays.
+func TestPatienceKeepsTheStatus(t *testing.T) {
+	said := manager(t, 0)
+	m := Find()
+	m.patience = 0
+	m.Starting()
+	if s := <-said; s != "STATUS=starting" {
+		t.Errorf("%q", s)
+	}
+	if s := await(t, said, "READY=1"); s != "READY=1" {
+		t.Errorf("%q", s)
+	}
+}
+
 func TestLifeOfAService(t *testing.T) {
 	said := manager(t, 40*time.Millisecond)
 	m := Find()
