@@ -100,7 +100,7 @@ func samples() map[string]Command {
 			Worker: []uint16{0, 1}, Timeout: []int64{30_000, 0}, Version: []uint64{1, 7}, Keys: []string{"", "k"}, Flags: []byte{ClaimLast, 0}, Late: []Late{{0, g}}},
 		"complete": &Complete{Head: h, Jobs: []uint64{1}, At: []int64{T(1)}, Origin: []byte{1}, Fence: []uint64{77}, Result: []byte{2}, Reason: []byte{14},
 			RetryAt: []int64{T(9)}, Started: []int64{T(1)}, Ended: []int64{T(2)}, Error: []string{"timeout"}, Output: []string{"…"}},
-		"expire": &Expire{h, []uint64{1}, []int64{T(1)}, []byte{2}, []uint64{78}},
+		"expire": &Expire{h, []uint64{1}, []int64{T(1)}, []byte{2}, []uint64{78}, []int64{T(2)}},
 		"advance": &Advance{Head: h, Lane: []byte{2}, Kind: []byte{kind}, Ready: []int64{T(1)}, Jobs: []uint64{1}, At: []int64{T(1)}, Gen: []uint32{1},
 			Next: []int64{T(61)}, NextReady: []int64{T(62)}, Gaps: []Gap{g}, Rows: []CatchUp{{At: T(50)}, {At: T(55), Key: "k"}}},
 		"admit": &Admit{Head: h, Lane: []byte{2}, Ready: []int64{T(1)}, Jobs: []uint64{1}, At: []int64{T(1)}, Gen: []uint32{1}, Next: []int64{T(61)}, NextReady: []int64{T(62)},

@@ -9,13 +9,15 @@ type Expire struct {
 	At     Times   `codec:"a"`
 	Origin []byte  `codec:"o"`
 	Fence  Numbers `codec:"f"`
+	// Started is when each began, as its worker said in a heartbeat; 0: the leader was not told.
+	Started Times `codec:"s"`
 }
 
 func (c *Expire) items() int      { return len(c.Jobs) }
 func (*Expire) stopsOnHold() bool { return true }
 
 func (c *Expire) check() error {
-	return sameLength(len(c.Jobs), len(c.At), len(c.Origin), len(c.Fence))
+	return sameLength(len(c.Jobs), len(c.At), len(c.Origin), len(c.Fence), len(c.Started))
 }
 
 func (c *Expire) apply(a *applier) error {
@@ -29,7 +31,7 @@ func (c *Expire) apply(a *applier) error {
 			a.outcome(Outcome{Code: CodeStale, Run: k})
 			continue
 		}
-		if err := a.workerLost(k, row, s); err != nil {
+		if err := a.workerLost(k, row, s, c.Started[i]); err != nil {
 			return err
 		}
 		if err := a.after(k.Job, s, p); err != nil {

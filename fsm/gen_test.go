@@ -386,6 +386,7 @@ func (g *gen) expire(l look) Command {
 		if g.chance(50) {
 			one := expireOf(Outcome{Run: k, Fence: l.rows[k].Fence})
 			e.Jobs, e.At, e.Origin, e.Fence = append(e.Jobs, one.Jobs...), append(e.At, one.At...), append(e.Origin, one.Origin...), append(e.Fence, one.Fence...)
+			e.Started = append(e.Started, one.Started...)
 		}
 	}
 	return e

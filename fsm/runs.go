@@ -186,10 +186,10 @@ func (a *applier) die(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		Output: rec.Output})
 }
 
-// workerLost is the end of an attempt whose worker fell silent.
-func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State) error {
+// workerLost is the end of an attempt whose worker fell silent. When it started is known from its heartbeats, or not.
+func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State, started int64) error {
 	rec := a.record(k, row, job.RunFailed, job.ReasonWorkerLost)
-	rec.EndedAt = a.now
+	rec.StartedAt, rec.EndedAt = started, a.now
 	rec.Error = "the worker " + row.Worker + " was lost"
 	switch {
 	case row.Status == job.RunCanceling:

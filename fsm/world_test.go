@@ -347,7 +347,7 @@ func (w *world) complete(o Outcome, res Result, retryAt int64) {
 }
 
 func expireOf(o Outcome) *Expire {
-	return &Expire{Jobs: []uint64{uint64(o.Run.Job)}, At: []int64{o.Run.At}, Origin: []byte{byte(o.Run.Origin)}, Fence: []uint64{o.Fence}}
+	return &Expire{Jobs: []uint64{uint64(o.Run.Job)}, At: []int64{o.Run.At}, Origin: []byte{byte(o.Run.Origin)}, Fence: []uint64{o.Fence}, Started: []int64{0}}
 }
 
 // advanceOf moves a job's occurrence as it stands now.

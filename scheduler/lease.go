@@ -213,14 +213,19 @@ func (l *loop) sendExpired() {
 	n = min(maxBatch, len(s.toExpire))
 	batch := append([]*claim(nil), s.toExpire[:n]...)
 	s.toExpire = append(s.toExpire[:0], s.toExpire[n:]...)
-	s.mu.Unlock()
 	cmd := &fsm.Expire{Head: s.head(now)}
 	for _, c := range batch {
+		started := int64(c.started)
+		if started != 0 { // by the worker's clock
+			started = min(max(started, c.claimedAt), now)
+		}
+		cmd.Started = append(cmd.Started, started)
 		cmd.Jobs = append(cmd.Jobs, uint64(c.run.Job))
 		cmd.At = append(cmd.At, c.run.At)
 		cmd.Origin = append(cmd.Origin, byte(c.run.Origin))
 		cmd.Fence = append(cmd.Fence, c.fence)
 	}
+	s.mu.Unlock()
 	l.expiring = true
 	s.submit(cmd, func(_ *fsm.Reply, err error) {
 		s.mu.Lock()

@@ -437,3 +437,28 @@ func TestALateLoopExtendsAllLeasesAndIsNotReady(t *testing.T) {
 		}
 	})
 }
+
+// An attempt that was shown as running has the time at which it started when it is found lost as well.
+func TestLostAttemptKeepsItsStart(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create("@manual", nil)
+		once := w.create("@manual", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
+		w.trigger(id)
+		w.trigger(once)
+		time.Sleep(20 * time.Second) // heartbeats
+		began := map[job.ID]job.Instant{}
+		for _, x := range f.starts {
+			began[x.Run.Job] = job.At(x.at)
+		}
+		f.crash()
+		time.Sleep(time.Minute)
+		for _, id := range []job.ID{id, once} {
+			h := w.history(id)
+			if len(h) != 1 || h[0].Reason != job.ReasonWorkerLost || h[0].StartedAt != int64(began[id]) {
+				t.Errorf("started at %s: %+v", began[id], h)
+			}
+		}
+	})
+}

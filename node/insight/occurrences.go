@@ -241,7 +241,7 @@ func addRecord(h *view.Held, rec *store.Record, st *Strip) {
 
 // took is how long an attempt ran; nil if it is not known.
 func took(rec *store.Record) *int64 {
-	if rec.StartedAt == 0 || rec.EndedAt == 0 {
+	if rec.StartedAt == 0 || rec.EndedAt == 0 || rec.Reason == job.ReasonWorkerLost { // found lost, not ended
 		return nil
 	}
 	ms := max(0, rec.EndedAt-rec.StartedAt)

@@ -132,7 +132,7 @@ func (b *bucket) add(e *store.Ended, lag int64) {
 	if lag >= 0 {
 		b.lag[slot(lag)]++
 	}
-	if e.StartedAt != 0 && e.EndedAt != 0 {
+	if e.StartedAt != 0 && e.EndedAt != 0 && e.Reason != job.ReasonWorkerLost { // of such a one the end is not known
 		b.duration[slot(max(0, e.EndedAt-e.StartedAt))]++
 	}
 }
