@@ -130,7 +130,11 @@ func (a *app) jobsRunCmd() *cobra.Command {
 	return a.jobCmd("run", "Run a job now, besides its schedule", func(cmd *cobra.Command, ref string) error {
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) { return c.RunJob(ctx, ref) },
 			func(p *printer, r job.Run) {
-				p.Printf("run %s is %s; see carillon runs get %s\n", r.RunID, r.Status, r.RunID)
+				why := ""
+				if r.WaitReason != "" {
+					why = " (" + output.Line(r.WaitReason) + ")"
+				}
+				p.Printf("run %s is %s%s; see carillon runs get %s\n", r.RunID, r.Status, why, r.RunID)
 			})
 	})
 }

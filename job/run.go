@@ -132,7 +132,7 @@ type Run struct {
 	ReadyAt     Instant   `json:"ready_at,omitzero"` // since when the run, or this attempt of it, may be claimed
 	Attempt     int       `json:"attempt,omitempty"`
 	Status      RunStatus `json:"status"`
-	WaitReason  string    `json:"wait_reason,omitempty"` // of a pending run whose time has come: why it is not claimed
+	WaitReason  string    `json:"wait_reason,omitempty"` // of a run whose time has come: why it is not claimed
 	Reason      Reason    `json:"reason,omitempty"`
 	Error       string    `json:"error,omitempty"`
 	Output      string    `json:"output,omitempty"`

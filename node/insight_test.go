@@ -94,6 +94,22 @@ func TestWhyAJobDoesNotRun(t *testing.T) {
 		"payload": map[string]any{"queue": "closed"}})
 	n.create(tg.spec("byhand", "@manual"))
 	n.eventually("it is busy", func() bool { return n.get("busy").OpenRuns > 0 })
+	// What is run by hand waits for a worker, and not for itself.
+	n.create(tg.spec("asked", "0 0 1 1 *", "workers", map[string]string{"gpu": "yes"}, "overlap", "queue"))
+	n.create(tg.spec("askedpaused", "@manual", "workers", map[string]string{"gpu": "yes"}))
+	ok[job.Job](n, "POST", "/api/v1/jobs/askedpaused:pause", nil)
+	for _, name := range []string{"asked", "askedpaused"} {
+		r := ok[job.Run](n, "POST", "/api/v1/jobs/"+name+":run", nil)
+		r = ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+r.RunID, nil).Run
+		if r.Status != job.RunPending || !strings.Contains(r.WaitReason, "has tags gpu=yes") {
+			t.Errorf("%s, run by hand: %s, waits for %q", name, r.Status, r.WaitReason)
+		}
+	}
+	second := ok[job.Run](n, "POST", "/api/v1/jobs/asked:run", nil)
+	second = ok[wire.RunDetail](n, "GET", "/api/v1/runs/"+second.RunID, nil).Run
+	if second.Status != job.RunWaiting || second.WaitReason != "1 run waits for its turn: 1 run is active and overlap is queue" {
+		t.Errorf("%s, waits for %q", second.Status, second.WaitReason)
+	}
 	for _, c := range []struct{ job, check, state, text, verdict string }{
 		{"later", "due", "blocked", "due at " + soon.Format(time.RFC3339), "runs at " + soon.Format(time.RFC3339)},
 		{"paused", "status", "blocked", "paused", "waits: the job is paused"},
@@ -105,6 +121,10 @@ func TestWhyAJobDoesNotRun(t *testing.T) {
 		{"behind", "line", "blocked", "1 runs of its kind are before it", ""},
 		{"queued", "line", "ok", "next of its kind", ""},
 		{"closedqueue", "queue", "blocked", "is paused", "waits: queue closed is paused"},
+		{"asked", "overlap", "ok", "the open run is the one that waits",
+			"waits: no worker of executor http has tags gpu=yes"},
+		{"asked", "due", "ok", "(manual) is due", ""},
+		{"askedpaused", "status", "ok", "run by hand", "waits: no worker of executor http has tags gpu=yes"},
 		{"byhand", "due", "blocked", "no next occurrence", "there is no next occurrence"},
 	} {
 		w := why(c.job)

@@ -32,6 +32,7 @@ func (b *Service) Why(ctx context.Context, ref string, rd api.Read) (wire.Why, e
 			return err
 		}
 		w := &whyNot{r: r, h: &h, now: b.now(), leads: b.o.Source.Leads()}
+		w.open, w.has = r.DueOpenRun(&h)
 		out = wire.Why{JobID: id, At: job.Instant(w.now)}
 		if out.Checks, err = w.checks(); err != nil {
 			return err
@@ -48,6 +49,8 @@ type whyNot struct {
 	h     *view.Held
 	now   int64
 	leads *scheduler.Scheduler // nil: this node does not lead
+	open  store.DueKey         // of an open run that is due and not claimed: it comes before what the schedule brings
+	has   bool                 // there is one
 }
 
 func (w *whyNot) checks() (out []wire.Check, err error) {
@@ -104,6 +107,8 @@ func (w *whyNot) clock() wire.Check {
 func (w *whyNot) status() wire.Check {
 	s := &w.h.State
 	switch {
+	case s.Paused && w.has:
+		return fine("status", "the job is paused; what is run by hand runs all the same")
 	case s.Paused:
 		return blocked("status", "the job is paused", "POST /api/v1/jobs/"+w.h.ID.String()+":resume")
 	case s.Manual:
@@ -130,6 +135,9 @@ func (w *whyNot) blackout() (wire.Check, error) {
 	if len(spec.Calendars) == 0 {
 		return fine("blackout", "the job has no calendars"), nil
 	}
+	if w.has {
+		return fine("blackout", "calendars forbid occurrences, and no run that is open"), nil
+	}
 	at := w.h.Due().At
 	for _, name := range spec.Calendars {
 		all, err := w.r.Blackouts(spec.Namespace, []string{name})
@@ -147,6 +155,11 @@ func (w *whyNot) blackout() (wire.Check, error) {
 func (w *whyNot) due() wire.Check {
 	due := w.h.Due()
 	switch {
+	case w.has:
+		k := job.RunKey{Job: w.open.Job, At: w.open.At, Origin: w.open.Origin}
+		c := fine("due", "the run "+k.String()+" ("+k.Origin.String()+") is due")
+		c.Since = job.Instant(w.open.Ready)
+		return c
 	case due.At == 0 && w.h.State.Waiting+w.h.State.Active > 0:
 		return fine("due", "a run is open")
 	case due.At == 0:
@@ -166,6 +179,8 @@ func (w *whyNot) overlap() wire.Check {
 		return fine("overlap", "runs of the job may overlap")
 	case s.Active == 0:
 		return fine("overlap", "no run of the job is open")
+	case w.has:
+		return fine("overlap", "the open run is the one that waits")
 	}
 	remedy := "wait for the open run, or cancel it"
 	if s.Overlap == store.OverlapSkip {
@@ -179,7 +194,7 @@ func (w *whyNot) concurrency() wire.Check {
 	switch {
 	case s.Overlap != store.OverlapAllow || s.Concurrency == 0:
 		return fine("concurrency", "the job sets no limit")
-	case s.Active < uint32(s.Concurrency):
+	case s.Active < uint32(s.Concurrency), w.has: // one that is open is counted, and need not wait for itself
 		return fine("concurrency", fmt.Sprintf("%d of %d runs are open", s.Active, s.Concurrency))
 	}
 	return blocked("concurrency", "concurrency "+strconv.Itoa(int(s.Concurrency))+" is reached",
@@ -232,15 +247,17 @@ func (w *whyNot) workers() []wire.Check {
 // class only, which are what it competes with.
 func (w *whyNot) line() (wire.Check, error) {
 	h := w.h
-	due := h.Due()
-	if h.Place.Parked || due.Ready > w.now {
-		return fine("line", "nothing of the job is due"), nil
+	own := w.open
+	if !w.has {
+		if h.Place.Parked || h.Due().Ready > w.now {
+			return fine("line", "nothing of the job is due"), nil
+		}
+		own = h.Place.Due(h.ID)
 	}
 	ahead, looked := 0, 0
-	own := h.Place.Due(h.ID)
-	for lane := range h.State.Lane + 1 {
-		err := w.r.ScanDue(store.DueKey{Lane: lane}, min(w.now, due.Ready), func(e store.DueEntry) bool {
-			if looked++; looked > lineLook || lane == h.State.Lane && e.DueKey == own {
+	for lane := range own.Lane + 1 {
+		err := w.r.ScanDue(store.DueKey{Lane: lane}, min(w.now, own.Ready), func(e store.DueEntry) bool {
+			if looked++; looked > lineLook || lane == own.Lane && e.DueKey == own {
 				return false
 			}
 			if e.Kind != store.KindCleanup && e.Class == h.State.Class {
@@ -264,7 +281,7 @@ func (w *whyNot) line() (wire.Check, error) {
 
 // passing says that what a check found now says nothing of a later time.
 func (w *whyNot) passing(c wire.Check) bool {
-	return (c.Check == "slots" || c.Check == "line") && w.h.Due().Ready > w.now
+	return (c.Check == "slots" || c.Check == "line") && !w.has && w.h.Due().Ready > w.now
 }
 
 // verdict is the checks in one sentence: the first that blocks, unless all that is missing is the time.

@@ -86,26 +86,35 @@ func (r *Reader) waits(h *Held) bool {
 	if !h.Place.Parked && h.Place.Ready <= r.src.Now() {
 		return true
 	}
-	look := maxRetriesSeen
-	for _, ref := range r.Open(h.ID) {
-		switch ref.Status {
-		case job.RunPending:
-			return true
-		case job.RunRetrying:
-			if look--; look < 0 {
-				return false
-			}
-			if row, ok, err := r.Run(job.RunKey{Job: h.ID, At: ref.At, Origin: ref.Origin}); err == nil && ok &&
-				row.Ready <= r.src.Now() {
-				return true
-			}
-		}
-	}
-	return false
+	_, found := r.DueOpenRun(h)
+	return found
 }
 
-// maxRetriesSeen bounds how many runs of a job are looked at for a retry that is due: it may have tens of thousands.
-const maxRetriesSeen = 100
+// DueOpenRun is the due entry of an open run of a job that could be claimed now: one by hand, or a retry. Of several,
+// it is the one that comes first.
+func (r *Reader) DueOpenRun(h *Held) (first store.DueKey, found bool) {
+	look := maxRowsSeen
+	for _, ref := range r.Open(h.ID) {
+		if ref.Status != job.RunPending && ref.Status != job.RunRetrying {
+			continue
+		}
+		if look--; look < 0 {
+			break
+		}
+		k := job.RunKey{Job: h.ID, At: ref.At, Origin: ref.Origin}
+		row, ok, err := r.Run(k)
+		if err != nil || !ok {
+			continue
+		}
+		if due, ok := row.Due(k); ok && due.Ready <= r.src.Now() && (!found || due.Ready < first.Ready) {
+			first, found = due, true
+		}
+	}
+	return first, found
+}
+
+// maxRowsSeen bounds how many runs of a job are looked at for one that is due: it may have tens of thousands.
+const maxRowsSeen = 100
 
 // waitReason is why what is due of a job is not claimed; empty if this node does not know: the leader does.
 func (r *Reader) waitReason(h *Held) string {

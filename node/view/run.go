@@ -37,6 +37,9 @@ func (r *Reader) OpenRun(k job.RunKey, row *store.Row) (job.Run, error) {
 	case job.RunWaiting:
 		run.ReadyAt = 0
 	}
+	if run.WaitReason, err = r.openReason(k, row); err != nil {
+		return run, err
+	}
 	name := ""
 	if def != nil {
 		name = def.Spec.Name
@@ -46,6 +49,26 @@ func (r *Reader) OpenRun(k job.RunKey, row *store.Row) (job.Run, error) {
 		run.Key = job.IdempotencyKey("", name, k)
 	}
 	return run, nil
+}
+
+// openReason is what an open run that could be carried out now waits for; empty if it has a worker, is not due, or this
+// node does not know.
+func (r *Reader) openReason(k job.RunKey, row *store.Row) (string, error) {
+	due, inIndex := row.Due(k)
+	switch {
+	case row.Status == job.RunWaiting && row.Held != job.RunNone:
+		return "the job is paused", nil
+	case row.Status != job.RunWaiting && (!inIndex || due.Ready > r.src.Now()):
+		return "", nil
+	}
+	h, err := r.Held(k.Job)
+	if job.CodeOf(err) == job.CodeNotFound {
+		return "", nil
+	}
+	if err != nil || row.Status == job.RunWaiting {
+		return h.turn(), err
+	}
+	return r.waitReason(&h), nil
 }
 
 // Lag is how late a run started, or was claimed if its start is not known: counted from when it might have been. A job
