@@ -4,8 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 func findTrouble(list []wire.Trouble, code, node string) *wire.Trouble {
@@ -14,6 +16,26 @@ func findTrouble(list []wire.Trouble, code, node string) *wire.Trouble {
 		return nil
 	}
 	return &list[i]
+}
+
+// Until when a one-off that ran is kept is nothing that is due.
+func TestRetentionIsNotDue(t *testing.T) {
+	t.Parallel()
+	n, tg := start(t, t.TempDir()), newTarget(t)
+	n.create(tg.spec("once", time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano), "retention", "1h"))
+	n.eventually("it ran", func() bool {
+		j := n.get("once")
+		return j.RunsStarted == 1 && j.OpenRuns == 0
+	})
+	next := func() job.Instant { return ok[wire.Status](n, "GET", "/api/v1/status", nil).NextDueAt }
+	if at := next(); at != 0 {
+		t.Errorf("next due at %s, and nothing is", at)
+	}
+	year := time.Now().UTC().Year() + 1
+	n.create(tg.spec("later", time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC).Format(time.RFC3339)))
+	if at, want := next(), job.At(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)); at != want {
+		t.Errorf("next due at %s, want %s", at, want)
+	}
 }
 
 // Every node says what is wrong with the cluster: who is missing, what no worker takes, and, once a majority is gone,

@@ -220,6 +220,26 @@ func (v *View) NextDue(lane job.Lane, after int64) (int64, bool) {
 	return parseTime(k[1:]), true
 }
 
+// NextWork is the time of a lane's first entry after a time that is more than the clean-up of a job. Of clean-ups there
+// may be millions in front of it: it looks at so many entries at most, and says no if that is not enough.
+func (v *View) NextWork(lane job.Lane, after int64, look int) (int64, bool) {
+	if after == math.MaxInt64 {
+		return 0, false
+	}
+	c := v.tx.Bucket(bucketDue).Cursor()
+	for k, _ := c.Seek(appendTime([]byte{byte(lane)}, after+1)); k != nil && k[0] == byte(lane) && look > 0; k, _ = c.Next() {
+		d, err := parseDueKey(k)
+		if err != nil {
+			return 0, false
+		}
+		if d.Kind != KindCleanup {
+			return d.Ready, true
+		}
+		look--
+	}
+	return 0, false
+}
+
 // EachRun calls fn for open runs by scheduled time from key from (inclusive; zero: all) until it says false.
 func (v *View) EachRun(from job.RunKey, fn func(job.RunKey, Row) bool) error {
 	c := v.tx.Bucket(bucketRuns).Cursor()

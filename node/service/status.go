@@ -134,6 +134,9 @@ func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Statu
 	}
 }
 
+// nextLook bounds how many clean-ups of a lane are passed over for what is due next.
+const nextLook = 10_000
+
 // dueWork counts what is due and not claimed, and finds the time of what comes next.
 func dueWork(v *store.View, now int64) (backlog int64, next job.Instant, err error) {
 	at := int64(math.MaxInt64)
@@ -147,7 +150,7 @@ func dueWork(v *store.View, now int64) (backlog int64, next job.Instant, err err
 		if err != nil {
 			return 0, 0, err
 		}
-		if t, ok := v.NextDue(lane, now); ok {
+		if t, ok := v.NextWork(lane, now, nextLook); ok {
 			at = min(at, t)
 		}
 	}
