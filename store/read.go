@@ -227,7 +227,8 @@ func (v *View) NextWork(lane job.Lane, after int64, look int) (int64, bool) {
 		return 0, false
 	}
 	c := v.tx.Bucket(bucketDue).Cursor()
-	for k, _ := c.Seek(appendTime([]byte{byte(lane)}, after+1)); k != nil && k[0] == byte(lane) && look > 0; k, _ = c.Next() {
+	k, _ := c.Seek(appendTime([]byte{byte(lane)}, after+1))
+	for ; k != nil && k[0] == byte(lane) && look > 0; k, _ = c.Next() {
 		d, err := parseDueKey(k)
 		if err != nil {
 			return 0, false

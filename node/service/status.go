@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -113,7 +112,7 @@ func groupStatus(group uint32, s *wire.Status) wire.GroupStatus {
 // statusTimeout bounds how long a node asks the leader for what only that knows.
 const statusTimeout = time.Second
 
-// askLeader adds to a follower's status what the leader knows of members, workers and troubles, if it answers soon.
+// askLeader makes a follower's status that of the leader, if it answers soon.
 func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Status) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -128,10 +127,20 @@ func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Statu
 	case err != nil:
 		s.Troubles = append(s.Troubles, silent(p, err))
 	case far.State == "leader":
-		s.Members, s.Workers, s.Troubles = far.Members, far.Workers, merge(far.Troubles, s.Troubles)
-		s.Insecure = s.Insecure || far.Insecure
-		s.Growth = cmp.Or(far.Growth, s.Growth) // it knows what it waits for
+		adopt(s, &far)
 	}
+}
+
+// adopt makes a follower's status that of the leader, but for what is about the node itself: its own state may be
+// behind, and whoever asks must not have to know whom to ask.
+func adopt(s, far *wire.Status) {
+	s.ClusterID, s.Level, s.Hold, s.CA = far.ClusterID, far.Level, far.Hold, far.CA
+	s.Jobs, s.OpenRuns, s.DeadLetters, s.History = far.Jobs, far.OpenRuns, far.DeadLetters, far.History
+	s.Backlog, s.BacklogMore, s.NextDueAt = far.Backlog, far.BacklogMore, far.NextDueAt
+	s.Members, s.Workers, s.Notifications = far.Members, far.Workers, far.Notifications
+	s.Rotation, s.Growth = far.Rotation, far.Growth
+	s.Troubles = merge(far.Troubles, s.Troubles)
+	s.Insecure = s.Insecure || far.Insecure
 }
 
 // nextLook bounds how many clean-ups of a lane are passed over for what is due next.
