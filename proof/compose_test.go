@@ -319,7 +319,7 @@ func TestComposeFileStartsSecureCluster(t *testing.T) {
 		return c.command("n2", append(admin, "cluster", "remove", "n1")...).Run() == nil
 	})
 	if out, err := c.command("n2", c.args("n1", []string{"--addr", "unix:" + filepath.Join(c.dir, "n2", "admin.sock"),
-		"cluster", "token", "create", "--out", "/keys/join.token"})...).CombinedOutput(); err != nil ||
+		"cluster", "token", "create", "--voter", "--out", "/keys/join.token"})...).CombinedOutput(); err != nil ||
 		strings.Contains(string(out), "cj1.") {
 		t.Fatalf("%s: %v", out, err)
 	}

@@ -146,7 +146,7 @@ func TestSecureProcesses(t *testing.T) {
 
 	first.end(syscall.SIGKILL)
 	fires()
-	out, err := nodes[2].cli(admin, "cluster", "token", "create")
+	out, err := nodes[2].cli(admin, "cluster", "token", "create", "--voter")
 	if err != nil || !strings.HasPrefix(string(out), "cj1.") {
 		t.Errorf("another leader makes no join token: %s, %v", out, err)
 	}

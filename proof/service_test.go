@@ -430,7 +430,7 @@ func TestOperateDocument(t *testing.T) {
 		if err := os.RemoveAll(token); err != nil {
 			t.Fatal(err)
 		}
-		must("cluster", "token", "create", "--out", token)
+		must("cluster", "token", "create", "--voter", "--out", token)
 		config := filepath.Join(added.dir, "server.yaml")
 		added.write(config, adapt(files[2], 4))
 		added.unit("carillon.service", "server --config "+config, "CARILLON_DATA_DIR="+filepath.Join(added.dir, "data"))
