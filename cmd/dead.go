@@ -136,21 +136,32 @@ func (a *app) deadAction(name, short, done string,
 			return err
 		}, func(p *printer) {
 			p.Printf("%s %s\n", done, plural(r.Count, "dead letter"))
-			if left := len(q.IDs) - len(r.Unknown) - r.Count; left > 0 {
-				p.Printf("%s left as they are: their job is gone, or the same run is open already\n",
-					plural(left, "dead letter"))
-			}
 			for _, name := range paused() {
 				p.Printf("%s is paused: its runs wait until carillon jobs resume %[1]s\n", name)
 			}
 		})
-		if err == nil && len(r.Unknown) > 0 {
-			err = job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken",
-				"there is no dead letter %s", numbers(r.Unknown))
+		if err == nil {
+			err = notTaken(r)
 		}
 		return err
 	}
 	return c
+}
+
+// notTaken is the error about dead letters that were meant and are not taken; nil if all were.
+func notTaken(r client.DeadResult) error {
+	switch {
+	case len(r.Unknown) > 0:
+		return job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken",
+			"there is no dead letter %s", numbers(r.Unknown))
+	case r.Gone > 0:
+		return job.Errorf(job.CodeState, "make the job again and run it, or remove them with `carillon dead purge`",
+			"%s left as they are: their job is deleted", plural(r.Gone, "dead letter"))
+	case r.Open > 0:
+		return job.Errorf(job.CodeState, "`carillon runs` lists what is open; repeat it when that has ended",
+			"%s left as they are: the same run is open already", plural(r.Open, "dead letter"))
+	}
+	return nil
 }
 
 // pausedMost is how many dead letters are looked at for whether their jobs are paused.

@@ -144,6 +144,14 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 		!strings.Contains(stderr, `"code":"not_found"`) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
+	s = newShell(t)
+	s.populate()
+	s.want(exit.OK, "", "jobs", "delete", "hello")
+	out, stderr, code = s.run("", "dead", "redrive", "--all")
+	if code == exit.OK || !strings.Contains(out, "redrove 0 dead letters") ||
+		!strings.Contains(stderr, "left as they are: their job is deleted") || !strings.Contains(stderr, "dead purge") {
+		t.Errorf("of a deleted job: exit %d: %s %s", code, out, stderr)
+	}
 	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""},
 		{"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."}} {
 		if _, stderr, code := s.run("", args...); code != exit.Usage {

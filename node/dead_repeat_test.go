@@ -44,3 +44,39 @@ func TestRepeatedRedriveLeavesLaterLetters(t *testing.T) {
 		t.Errorf("%d letters are left, want the one that died last", len(list()))
 	}
 }
+
+// A redrive says of the letters that it leaves why it does: a deleted job has none that could run again. One that is
+// named twice is done once.
+func TestRedriveSaysWhatItLeaves(t *testing.T) {
+	t.Parallel()
+	n, tg := start(t, t.TempDir()), newTarget(t)
+	tg.set(500)
+	for _, name := range []string{"kept", "deleted"} {
+		n.create(tg.spec(name, "@manual", "retry", map[string]any{"max_retries": 0}))
+		ok[job.Run](n, "POST", "/api/v1/jobs/"+name+":run", nil)
+	}
+	list := func() []job.DeadLetter { return ok[wire.DeadPage](n, "GET", "/api/v1/dead", nil).Dead }
+	n.eventually("they are dead", func() bool { return len(list()) == 2 })
+	ok[any](n, "DELETE", "/api/v1/jobs/deleted", nil)
+	tg.set(200)
+	letters := list()
+	if len(letters) != 2 {
+		t.Fatalf("%d letters after the delete", len(letters))
+	}
+	var ids []uint64
+	for _, l := range letters {
+		ids = append(ids, l.Seq, l.Seq)
+	}
+	got := ok[wire.DeadResult](n, "POST", "/api/v1/dead:redrive", map[string]any{"ids": ids})
+	if got.Count != 1 || got.Gone != 1 || got.Open != 0 || len(got.Unknown) != 0 {
+		t.Errorf("%+v", got)
+	}
+	got = ok[wire.DeadResult](n, "POST", "/api/v1/dead:redrive", map[string]any{"all": true})
+	if got.Count != 0 || got.Gone != 1 || got.Open != 0 {
+		t.Errorf("%+v", got)
+	}
+	got = ok[wire.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil)
+	if got.Count != 1 || got.Gone != 0 {
+		t.Errorf("purge: %+v", got)
+	}
+}

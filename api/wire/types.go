@@ -150,6 +150,9 @@ type DeadPage struct {
 type DeadResult struct {
 	Count   int      `json:"count"`
 	Unknown []uint64 `json:"unknown,omitempty"` // of the ids that were given: those that there is no dead letter of
+	// Gone and Open count those that a redrive left: their job is deleted, or the same run is open already.
+	Gone int `json:"gone,omitempty"`
+	Open int `json:"open,omitempty"`
 }
 
 // BulkLine is one line of a bulk create.

@@ -212,7 +212,7 @@ func (b *backend) changeDead(ctx context.Context, q wire.DeadQuery, method, path
 		if err != nil {
 			return out, partly(err, out.Count)
 		}
-		out.Count += res.Count
+		out.Count, out.Gone, out.Open = out.Count+res.Count, out.Gone+res.Gone, out.Open+res.Open
 		for _, own := range res.Unknown {
 			out.Unknown = append(out.Unknown, global(g, own))
 		}

@@ -129,6 +129,8 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 		return r, err
 	}
 	if len(q.IDs) > 0 {
+		slices.Sort(q.IDs) // one that is named twice is done once
+		q.IDs = slices.Compact(q.IDs)
 		if r.Unknown, err = b.unknownDead(ctx, q.IDs, rq); err != nil {
 			return r, err
 		}
@@ -150,6 +152,11 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 			return r, err
 		}
 		r.Count += o.Count
+		if !o.Replay && o.Count < len(seqs) {
+			if err := b.addLeft(&r, seqs, rq.Space); err != nil {
+				return r, err
+			}
+		}
 		named := len(seqs)
 		if o.Replay {
 			named = o.Named
@@ -162,6 +169,30 @@ func (b *Service) eachDead(ctx context.Context, q wire.DeadQuery, rq api.Request
 		}
 		below = next
 	}
+}
+
+// addLeft counts the dead letters of a chunk that are still there, by why they are.
+func (b *Service) addLeft(to *wire.DeadResult, seqs []uint64, sc api.Space) error {
+	return b.view(func(r *view.Reader) error {
+		for _, seq := range seqs {
+			d, ok, err := r.Dead(seq)
+			if err != nil {
+				return err
+			}
+			if !ok || !sc.Finds(r.Namespace(d.Row.Class)) {
+				continue
+			}
+			switch _, _, has, err := r.State(d.Run.Job); {
+			case err != nil:
+				return err
+			case has:
+				to.Open++
+			default:
+				to.Gone++
+			}
+		}
+		return nil
+	})
 }
 
 // chunkOf is the request of a chunk. The first has the client's key itself, so that one which was used for another
