@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The commands of this file need no node.
+// The commands of this file need no node, unless they are asked about a job that there is.
 func (a *app) scheduleCmd() *cobra.Command {
 	return group("schedule", "Try schedule expressions, without a node", a.scheduleNextCmd(), a.scheduleDescribeCmd(),
 		a.scheduleCheckCmd())
@@ -31,6 +32,7 @@ type scheduleFlags struct {
 	p                client.PreviewRequest
 	from, start, end string
 	jitter, job      string
+	name             string
 }
 
 func (f *scheduleFlags) register(c *cobra.Command) {
@@ -42,9 +44,47 @@ func (f *scheduleFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.end, "end-at", "", "no occurrence after this time")
 	fl.StringVar(&f.jitter, "jitter", "", "spread by up to this")
 	fl.StringVar(&f.job, "job-id", "", "H, @every and jitter depend on it")
+	fl.StringVar(&f.name, "name", "", "a job that there is, whose id is meant: this asks a node")
 }
 
-func (f *scheduleFlags) preview(a *app, args []string, count int) (client.PreviewResult, error) {
+// jobID is the id of the job that is meant; nil: none is.
+func (f *scheduleFlags) jobID(ctx context.Context, a *app) (*job.ID, error) {
+	switch {
+	case f.job != "" && f.name != "":
+		return nil, usage("give one of them", "--job-id and --name name a job each")
+	case f.job != "":
+		id, err := job.ParseID(f.job)
+		if err != nil {
+			return nil, job.Invalid("--job-id", "", "%v", err)
+		}
+		return &id, nil
+	case f.name != "":
+		j, err := a.client().GetJob(ctx, f.name)
+		if err != nil {
+			return nil, err
+		}
+		return &j.ID, nil
+	}
+	return nil, nil
+}
+
+// anyJob says that times depend on the job, and that none was named: a job gets others.
+func anyJob(p client.PreviewRequest, r *client.PreviewResult, now time.Time) bool {
+	if p.JobID != nil || len(r.Times) == 0 {
+		return false
+	}
+	p.Count = 1
+	for id := job.ID(1); id <= 8; id++ { // two of them may have the same by chance
+		p.JobID = &id
+		other, err := wire.LocalPreview(p, now, nil)
+		if err == nil && (len(other.Times) == 0 || other.Times[0].UTC != r.Times[0].UTC) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *scheduleFlags) preview(cmd *cobra.Command, a *app, args []string, count int) (client.PreviewResult, error) {
 	p := f.p
 	p.Schedule, p.Count = strings.Join(args, " "), count
 	loc := time.UTC
@@ -60,14 +100,16 @@ func (f *scheduleFlags) preview(a *app, args []string, count int) (client.Previe
 	if p.Jitter, err = values.Duration("--jitter", f.jitter); err != nil {
 		return client.PreviewResult{}, err
 	}
-	if f.job != "" {
-		id, err := job.ParseID(f.job)
-		if err != nil {
-			return client.PreviewResult{}, job.Invalid("--job-id", "", "%v", err)
-		}
-		p.JobID = &id
+	if p.JobID, err = f.jobID(cmd.Context(), a); err != nil {
+		return client.PreviewResult{}, err
 	}
-	return wire.LocalPreview(p, a.now(), nil)
+	now := a.now()
+	r, err := wire.LocalPreview(p, now, nil)
+	if err == nil && anyJob(p, &r, now) { // not where a program reads times
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: H, @every and jitter depend on the job, so a job has other times than "+
+			"these; --name JOB shows those of one that there is")
+	}
+	return r, err
 }
 
 func (a *app) scheduleNextCmd() *cobra.Command {
@@ -81,7 +123,7 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 			if count < 1 || count > 10000 {
 				return job.Invalid("--count", "", "%d is not between 1 and 10000", count)
 			}
-			r, err := f.preview(a, args, count)
+			r, err := f.preview(cmd, a, args, count)
 			if err != nil {
 				return err
 			}
@@ -106,7 +148,7 @@ func (a *app) scheduleDescribeCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "describe EXPR", Short: "Say in plain English when an expression fires", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := f.preview(a, args, 0)
+			r, err := f.preview(cmd, a, args, 0)
 			if err != nil {
 				return err
 			}
@@ -123,7 +165,7 @@ func (a *app) scheduleCheckCmd() *cobra.Command {
 		Use: "check EXPR", Short: "Say whether an expression is valid (exit code 2 if not)",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := f.preview(a, args, 1)
+			r, err := f.preview(cmd, a, args, 1)
 			if err != nil {
 				return err
 			}
