@@ -69,6 +69,21 @@ func TestStatusFromAnyNode(t *testing.T) {
 		})
 	}
 
+	// How long ago the leader heard of a node or a worker is said by the clock of the node that answers.
+	other.clock.shift.Store(int64(24 * time.Hour))
+	s := ok[wire.Status](other.testNode, "GET", "/api/v1/status", nil)
+	for _, w := range s.Workers {
+		if ago := s.Now.Time().Sub(w.LastHeard.Time()).Abs(); ago > time.Hour {
+			t.Errorf("worker %s was heard %s ago", w.Worker, ago)
+		}
+	}
+	for _, m := range s.Members {
+		if ago := s.Now.Time().Sub(m.LastHeard.Time()).Abs(); m.LastHeard != 0 && ago > time.Hour {
+			t.Errorf("member %s was heard %s ago", m.ID, ago)
+		}
+	}
+	other.clock.shift.Store(0)
+
 	// A leader that takes connections and answers nothing: a follower says so, and shows what it knows itself.
 	lead.link.hung.Store(true)
 	other.eventually("it says that the leader does not answer", func() bool {

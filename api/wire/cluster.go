@@ -44,6 +44,30 @@ type Status struct {
 	Notifications *NotificationStatus `json:"notifications,omitempty"`
 }
 
+// OnClock moves what a status of another node says of the past to the clock of the node that passes it on, which says
+// what time it is now. Below slack it is left as it is: that much time may have passed on the way.
+func (s *Status) OnClock(now job.Instant, slack time.Duration) {
+	d := now - s.Now
+	if s.Now == 0 || time.Duration(max(d, -d))*time.Millisecond <= slack {
+		return
+	}
+	s.Now = now
+	move := func(at *job.Instant) {
+		if *at != 0 {
+			*at += d
+		}
+	}
+	for i := range s.Members {
+		move(&s.Members[i].LastHeard)
+	}
+	for i := range s.Workers {
+		move(&s.Workers[i].LastHeard)
+	}
+	for i := range s.Troubles {
+		move(&s.Troubles[i].Since)
+	}
+}
+
 // Trouble is one thing that is wrong, and what to do about it.
 type Trouble struct {
 	Code   string      `json:"code"`

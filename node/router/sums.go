@@ -214,6 +214,10 @@ func (b *backend) Preview(ctx context.Context, p wire.PreviewRequest, _ api.Read
 	})
 }
 
+// clockSlack is how long the answers of groups may be on their way before what they say of the past is taken to be by
+// another clock.
+const clockSlack = 2 * time.Second
+
 // Status is the cluster as its control group sees it, with the sums of all groups. A group that does not answer is a
 // trouble, not an error: this is where people look why something does not work.
 func (b *backend) Status(ctx context.Context, rd api.Read) (out wire.Status, err error) {
@@ -236,6 +240,7 @@ func (b *backend) Status(ctx context.Context, rd api.Read) (out wire.Status, err
 			parts[i].Troubles = []wire.Trouble{{Code: wire.TroubleNoLeader, Text: text}}
 			continue
 		}
+		parts[i].OnClock(out.Now, clockSlack)
 		addStatus(&out, groups[i], &parts[i])
 	}
 	nameLeaderless(&out, groups, parts)

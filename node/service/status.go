@@ -127,6 +127,7 @@ func (b *Service) askLeader(ctx context.Context, p forward.Leader, s *wire.Statu
 	case err != nil:
 		s.Troubles = append(s.Troubles, silent(p, err))
 	case far.State == "leader":
+		far.OnClock(s.Now, statusTimeout)
 		adopt(s, &far)
 	}
 }
