@@ -45,11 +45,13 @@ const (
 	// The leader says these itself; the first: workers of a token registered too often.
 	RefusedRegistrations Refusal = "registrations"
 	RefusedWorkers       Refusal = "workers" // there were too many workers, of a token or in all
+	// A node says this itself: too many reads of a token waited for their turn.
+	RefusedExpensive Refusal = "expensive"
 )
 
 // Refusals are all of them.
 var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedLarge,
-	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers}
+	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers, RefusedExpensive}
 
 const (
 	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk

@@ -55,7 +55,12 @@ func (b *Service) DeadGroups(ctx context.Context, q wire.DeadQuery, rd api.Read)
 		return page, err
 	}
 	var id job.ID
-	err = b.read(ctx, rd, func(r *view.Reader) (err error) {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return page, err
+	}
+	defer done()
+	err = b.view(func(r *view.Reader) (err error) {
 		if rd.Space.All {
 			page.Total = r.C.Dead
 		}

@@ -30,9 +30,11 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 	if err != nil {
 		return page, err
 	}
-	if err := b.o.Fresh(ctx, rd); err != nil {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
 		return page, err
 	}
+	defer done()
 	wait := patient(leastJobs)
 	for w.cost < listLimit && !w.end && len(page.Jobs) < q.Limit && !wait.over(w.cost) {
 		if err := ctx.Err(); err != nil {

@@ -18,9 +18,19 @@ const (
 
 // JobStats implements api.Backend.
 func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.JobStats, error) {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return wire.JobStats{}, err
+	}
+	defer done()
+	return b.jobStats(ctx, ref, rd)
+}
+
+// jobStats is for who has a turn.
+func (b *Service) jobStats(ctx context.Context, ref string, rd api.Read) (wire.JobStats, error) {
 	out := wire.JobStats{Last: []wire.LastRun{}}
 	var h view.Held
-	err := b.read(ctx, rd, func(r *view.Reader) error {
+	err := b.view(func(r *view.Reader) error {
 		id, err := r.Find(ref, rd.Space)
 		if err == nil {
 			h, err = r.Held(id)

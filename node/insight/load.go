@@ -48,9 +48,11 @@ func (b *Service) UpcomingLoad(ctx context.Context, q wire.LoadQuery, rd api.Rea
 	l := &load{b: b, space: rd.Space, from: from, to: to, step: q.Step, groups: map[loadKey]*loadGroup{},
 		out: wire.UpcomingLoad{From: job.Instant(from), To: job.Instant(to), StepMS: q.Step,
 			Buckets: []wire.LoadBucket{}}}
-	if err := b.o.Fresh(ctx, rd); err != nil {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
 		return l.out, err
 	}
+	defer done()
 	if err := l.read(ctx); err != nil {
 		return l.out, err
 	}

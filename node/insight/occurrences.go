@@ -49,7 +49,12 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	var h view.Held
 	st := Strip{Now: now, Left: -1, Runs: map[int64]*wire.Occurrence{}, Backfills: map[int64]string{}}
 	var forbidden []*schedule.Blackout
-	err := b.read(ctx, rd, func(r *view.Reader) error {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return page, err
+	}
+	defer done()
+	err = b.view(func(r *view.Reader) error {
 		id, err := r.Find(ref, rd.Space)
 		if err != nil {
 			return err

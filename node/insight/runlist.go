@@ -284,7 +284,12 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 	var h view.Held
 	var due job.Run
 	waits := false
-	err = b.read(ctx, rd, func(r *view.Reader) (err error) {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return wire.RunPage{}, err
+	}
+	defer done()
+	err = b.view(func(r *view.Reader) (err error) {
 		if l.id, l.gone, err = r.FindRuns(ref, rd.Space); err == nil && !l.gone {
 			if h, err = r.Held(l.id); err == nil && q.Cursor == "" {
 				due, waits = r.DueRun(&h)
@@ -351,9 +356,11 @@ func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.
 	if err != nil {
 		return wire.RunPage{}, err
 	}
-	if err := b.o.Fresh(ctx, rd); err != nil {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
 		return wire.RunPage{}, err
 	}
+	defer done()
 	l := &lister{b: b, q: q, space: rd.Space, open: len(q.Statuses) == 0}
 	for _, s := range q.Statuses {
 		l.open = l.open || s.Open()

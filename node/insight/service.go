@@ -2,12 +2,16 @@ package insight
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -22,7 +26,24 @@ type Options struct {
 	StaleFor func() time.Duration // how old this node's state may be
 	Stopping func() bool
 	Logger   *slog.Logger
-	Pace     faultpoint.Pace // of what is counted for people; tests alone slow it down
+	Pace     faultpoint.Pace                      // of what is counted for people; tests alone slow it down
+	Refused  func(reason api.Refusal, who string) // is told of reads that may not even wait; nil: nothing is
+	// Turns bounds the reads that compute much, by token, over all groups of a node; nil: one is made.
+	Turns *ratelimit.Turns[string]
+}
+
+// readsWaiting is how many expensive reads of one token wait for their turn at a node.
+const readsWaiting = 64
+
+// NewTurns bounds how many expensive reads a node computes at once: half of its processors are left to the scheduler,
+// and half of the rest to other tokens, if there are tokens.
+func NewTurns(secure bool) *ratelimit.Turns[string] {
+	all := max(2, runtime.GOMAXPROCS(0)/2)
+	each := all
+	if secure {
+		each = all / 2
+	}
+	return ratelimit.NewTurns[string](all, each, readsWaiting)
 }
 
 // Service answers the reading part of api.Backend. Its methods are spread over files by theme.
@@ -38,6 +59,9 @@ type Service struct {
 func New(o Options) *Service {
 	b := &Service{o: o, feed: statsFeed{rings: &Rings{}}}
 	b.feed.rings.Begin(0)
+	if b.o.Turns == nil {
+		b.o.Turns = NewTurns(false)
+	}
 	return b
 }
 
@@ -60,6 +84,27 @@ func (b *Service) now() int64 { return b.o.Source.Now() }
 
 // view looks at this node's own state.
 func (b *Service) view(fn func(*view.Reader) error) error { return b.o.Source.View(fn) }
+
+// turn makes sure that the answer will be as fresh as the caller wants it, and waits until this node has time for a
+// read that computes much: as many as callers ask for at once would take its memory and its processors.
+func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error) {
+	if err := b.o.Fresh(ctx, rd); err != nil {
+		return nil, err
+	}
+	token, name := "", ""
+	if id := api.IdentityOf(ctx); id != nil {
+		token, name = id.Token, id.Name
+	}
+	end, err = b.o.Turns.Take(ctx, token)
+	if errors.Is(err, ratelimit.ErrCrowded) {
+		if b.o.Refused != nil {
+			b.o.Refused(api.RefusedExpensive, name)
+		}
+		return nil, job.Errorf(job.CodeTooManyRequests, "wait for some to end, or ask for less at once",
+			"%d reads of this caller wait already for this node to compute them", readsWaiting)
+	}
+	return end, err
+}
 
 // read is view for a caller who may want a fresh answer.
 func (b *Service) read(ctx context.Context, rd api.Read, fn func(*view.Reader) error) error {

@@ -29,7 +29,12 @@ func (b *Service) RunSummary(ctx context.Context, q wire.RunQuery, rd api.Read) 
 	out.From = cmp.Or(q.From, out.To-job.Instant(summaryTime.Milliseconds()))
 	out.CountedFrom = out.From
 	s := &summary{b: b, out: &out, space: rd.Space}
-	err := b.read(ctx, rd, func(r *view.Reader) (err error) {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	err = b.view(func(r *view.Reader) (err error) {
 		if q.Job == "" {
 			return nil
 		}
@@ -235,7 +240,7 @@ func (s *summary) longest(ctx context.Context) error {
 		run := &s.out.Longest[i]
 		p95, known := usual[run.JobID]
 		if !known {
-			stats, err := s.b.JobStats(ctx, run.JobID.String(), api.Read{Stale: true, Space: s.space})
+			stats, err := s.b.jobStats(ctx, run.JobID.String(), api.Read{Stale: true, Space: s.space})
 			if err != nil && job.CodeOf(err) != job.CodeNotFound {
 				return err
 			}

@@ -40,7 +40,12 @@ func (b *Service) Upcoming(ctx context.Context, q wire.UpcomingQuery, rd api.Rea
 	for lane := range u.lanes {
 		u.lanes[lane].key.Lane = job.Lane(lane)
 	}
-	err := b.read(ctx, rd, func(r *view.Reader) error {
+	done, err := b.turn(ctx, rd)
+	if err != nil {
+		return page, err
+	}
+	defer done()
+	err = b.view(func(r *view.Reader) error {
 		if q.Job == "" {
 			return nil
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -92,6 +93,7 @@ type Service struct {
 	creates atomic.Pointer[batcher] // of the newest leadership
 
 	registering *registering
+	turns       *ratelimit.Turns[string]
 	caught      caught
 }
 
@@ -100,10 +102,16 @@ var _ api.Backend = (*Service)(nil)
 // New makes the service of a node whose raft runs.
 func New(o Options) *Service {
 	b := &Service{o: o, copies: newCopies(o.Statfs), registering: newRegistering()}
+	turns := insight.NewTurns(o.Secure)
+	if o.Control != nil { // the groups of a node share its processors
+		turns = o.Control.turns
+	}
+	b.turns = turns
 	b.src = &view.Source{Store: o.Store, Now: b.now, Leads: b.leads, Calendar: o.Calendar}
 	b.Service = insight.New(insight.Options{NodeID: o.NodeID, Version: o.Version, Source: b.src, Fresh: b.fresh,
 		Status: b.Status, StaleFor: func() time.Duration { return o.Tracker.StaleFor(o.Started) },
-		Stopping: o.Stopping, Logger: o.Logger, Pace: o.Pace})
+		Stopping: o.Stopping, Logger: o.Logger, Pace: o.Pace, Turns: turns,
+		Refused: o.Refused})
 	b.sayHold()
 	return b
 }
