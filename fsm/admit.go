@@ -95,6 +95,8 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		if !a.overlaps(&s, key.Ready) || lastReady > s.BusyUntil {
 			return Outcome{Code: CodeStale}, nil // nothing is in its way any more: it is claimed, with a slot
 		}
+	} else if err = a.giveWay(id, &s); err != nil {
+		return Outcome{}, err
 	} else if v, err = a.overlap(id, &s, key.Ready); err != nil {
 		return Outcome{}, err
 	}
@@ -122,7 +124,7 @@ func (a *applier) admitOccurrence(key store.DueKey, gen uint32, d *admission) (O
 		err = a.notRun(id, &s, gap)
 	default:
 		o.Code = CodeQueued
-		row := store.Row{Status: job.RunWaiting, Delayed: delayed, AtMostOnce: s.AtMostOnce, Lane: s.Lane,
+		row := store.Row{Status: job.RunWaiting, Delayed: delayed && v == wait, AtMostOnce: s.AtMostOnce, Lane: s.Lane,
 			Class: s.Class, Ready: key.Ready, Key: d.key}
 		s.Runs++
 		if v == start { // what was in its way had not been started, and is dropped

@@ -144,6 +144,9 @@ func (a *applier) claimOccurrence(key store.DueKey, c *occurrenceClaim) (Outcome
 	v, late, delayed := refuse, c.late.interval(), a.behindSerial(id, &s)
 	switch {
 	case !canStart(&s) || !a.overlaps(&s, key.Ready):
+		if err := a.giveWay(id, &s); err != nil {
+			return Outcome{}, err
+		}
 		if v, err = a.overlap(id, &s, key.Ready); err != nil {
 			return Outcome{}, err
 		}
@@ -211,9 +214,9 @@ func (a *applier) give(row *store.Row, w WorkerRef, t terms, o *Outcome) {
 	o.Fence, o.Attempt = row.Fence, row.Attempt
 }
 
-// claimOpen claims a run that is open already: a retry, or a manual, backfill, redriven or released one. The job's own
-// state does not change: the run was counted when it was opened. It is read all the same: an assignment that was made
-// from an earlier definition must not be sent.
+// claimOpen claims a run that is open already: a retry, or a manual, backfill, redriven or released one. The run was
+// counted in the job's state when it was opened. That is read all the same: an assignment that was made from an earlier
+// definition must not be sent, and a serial run may have waited too long for its slot.
 func (a *applier) claimOpen(key store.DueKey, w WorkerRef, t terms) (Outcome, error) {
 	k := key.Run()
 	row, ok, err := a.b.Run(k)
@@ -224,7 +227,7 @@ func (a *applier) claimOpen(key store.DueKey, w WorkerRef, t terms) (Outcome, er
 	if !ok || !has || due != key {
 		return Outcome{Code: CodeStale}, nil
 	}
-	s, _, ok, err := a.b.State(k.Job)
+	s, p, ok, err := a.b.State(k.Job)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -235,6 +238,22 @@ func (a *applier) claimOpen(key store.DueKey, w WorkerRef, t terms) (Outcome, er
 		return Outcome{Code: CodeBusy, Text: why}, nil
 	}
 	o := Outcome{Code: CodeClaimed, Run: k, Key: row.Key}
+	if row.Serial && row.Attempt == 0 {
+		if !a.fits(&s, p) { // it waited for a slot, and would be in the way of the next occurrence now
+			passOver(&s)
+			o.Code = CodeQueued
+			if err := a.putOff(k, &row, &s); err != nil {
+				return Outcome{}, err
+			}
+			return o, a.b.PutState(k.Job, &s, p)
+		}
+		if s.PassedOver != 0 {
+			s.PassedOver = 0
+			if err := a.b.PutState(k.Job, &s, p); err != nil {
+				return Outcome{}, err
+			}
+		}
+	}
 	next := row
 	a.give(&next, w, t, &o)
 	return o, a.b.PutRun(k, &row, &next)

@@ -60,6 +60,9 @@ func (c *Complete) apply(a *applier) error {
 		rec := a.record(k, row, job.RunSucceeded, job.Reason(c.Reason[i]))
 		rec.StartedAt, rec.EndedAt = c.Started[i], c.Ended[i]
 		rec.Error, rec.Output = at(c.Error, i), at(c.Output, i)
+		if res := Result(c.Result[i]); s != nil && res <= ResultDead {
+			a.took(s, row)
+		}
 		if err := a.end(k, row, s, rec, Result(c.Result[i]), c.RetryAt[i]); err != nil {
 			return err
 		}

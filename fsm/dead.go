@@ -42,7 +42,7 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 		}
 		row := d.Row
 		row.Status, row.Held, row.Cancel = job.RunWaiting, job.RunNone, job.ReasonNone
-		row.Serial, row.Delayed = s.Overlap != store.OverlapAllow, false
+		row.Serial, row.Delayed, row.Late = s.Overlap != store.OverlapAllow, false, 0
 		row.Failures, row.Losses = 0, 0
 		row.Worker, row.Incarnation, row.Owner = "", 0, 0
 		row.Lane, row.Class, row.AtMostOnce = s.Lane, s.Class, s.AtMostOnce

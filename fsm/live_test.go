@@ -172,7 +172,7 @@ func TestCatchUpWaitsForTheLiveSchedule(t *testing.T) {
 		// A live one waits behind it and is not skipped, and neither is the one behind that, unless the newest wins.
 		first := w.want(CodeQueued, w.admitOf(id, T(420))).Run
 		w.now = T(420)
-		second := w.want(CodeQueued, w.admitOf(id, T(480))).Run
+		second := w.want(CodeQueued, w.admitOf(id, T(900))).Run
 		w.now = T(430)
 		w.complete(a, ResultSucceeded, 0)
 		live := second
@@ -193,18 +193,109 @@ func TestCatchUpWaitsForTheLiveSchedule(t *testing.T) {
 		// While an occurrence is due none is started, whatever ended.
 		b := w.claimRun(scheduled(id, T(300)))
 		w.want(CodeOK, &Backfill{Job: uint64(id), At: []int64{T(60)}})
-		w.now = T(480)
+		w.now = T(900)
 		w.complete(b, ResultSucceeded, 0)
 		fill := job.RunKey{Job: id, At: T(60), Origin: job.OriginBackfill}
 		if row, _ := w.row(fill); row.Status != job.RunWaiting {
 			t.Fatalf("%s: %+v", policy, row)
 		}
-		o := w.claim(id, T(540))
+		o := w.claim(id, T(2000))
 		if o.Code != CodeClaimed {
 			t.Fatalf("%s: %+v", policy, o)
 		}
 		w.complete(o, ResultSucceeded, 0)
 		w.complete(w.claimRun(fill), ResultSucceeded, 0)
+	}
+}
+
+// A catch-up run starts where it ends before the next occurrence, by what attempts took. One that has a slot too late
+// waits again, one that has none yet makes room for the next occurrence, and after five times without room it starts.
+func TestCatchUpWaitsForRoom(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(60), overlap(job.OverlapSkip))
+	at := int64(60)
+	live := func(takes, every int64) {
+		t.Helper()
+		w.now = T(at)
+		o := w.claim(id, T(at+every))
+		w.now = T(at + takes)
+		w.complete(o, ResultSucceeded, 0)
+		at += every
+	}
+	fill := job.RunKey{Job: id, At: T(10), Origin: job.OriginBackfill}
+	is := func(st job.RunStatus) {
+		t.Helper()
+		if row, _ := w.row(fill); row.Status != st {
+			s, _ := w.state(id)
+			t.Fatalf("at %d it is %s, not %s: %+v", (w.now-T(0))/1000, row.Status, st, s)
+		}
+	}
+	live(30, 60)
+	live(30, 60)
+	w.now++
+	w.want(CodeOK, &Backfill{Job: uint64(id), At: []int64{T(10)}})
+	is(job.RunWaiting) // it would end a millisecond too late
+	live(20, 60)
+	is(job.RunPending)
+	w.now = T(at - 20) // it had to wait for a slot
+	row, _ := w.row(fill)
+	due, _ := row.Due(fill)
+	s, _ := w.state(id)
+	c := &Claim{}
+	addClaim(c, due, s.Gen, 0)
+	w.want(CodeQueued, c)
+	is(job.RunWaiting)
+	live(10, 60)
+	is(job.RunPending)
+	w.now = T(at) // it has none, and the next occurrence is due
+	if o := w.claim(id, T(at+60)); o.Code != CodeClaimed {
+		t.Fatalf("%+v", o)
+	} else {
+		is(job.RunWaiting)
+		w.now = T(at + 50)
+		w.complete(o, ResultSucceeded, 0)
+		at += 60
+	}
+	for range maxPassedOver - 3 {
+		is(job.RunWaiting)
+		live(50, 60)
+	}
+	is(job.RunWaiting)
+	live(50, 60)
+	is(job.RunPending)
+	w.claimRun(fill)
+	if s, _ := w.state(id); s.PassedOver != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Occurrences that wait for what a catch-up run made late run if they would have run without it, and are skipped if not.
+func TestLateRunsAreJudgedAsIfTheyHadBegunInTime(t *testing.T) {
+	for _, takes := range []int64{30, 70} {
+		w := newWorld(t)
+		id := w.create(T(60), overlap(job.OverlapSkip))
+		w.want(CodeOK, &Backfill{Job: uint64(id), At: []int64{T(0)}})
+		o := w.claimRun(job.RunKey{Job: id, At: T(0), Origin: job.OriginBackfill})
+		w.now = T(60)
+		first := w.want(CodeQueued, w.admitOf(id, T(120))).Run
+		w.now = T(100)
+		w.complete(o, ResultSucceeded, 0)
+		late := w.claimRun(first)
+		w.now = T(120)
+		second := w.want(CodeQueued, w.admitOf(id, T(180))).Run
+		w.now = T(100 + takes)
+		w.complete(late, ResultSucceeded, 0)
+		row, ok := w.row(second)
+		if takes == 30 && (!ok || row.Status != job.RunPending || row.Late != 10_000) {
+			t.Errorf("it would have been over before the next began: %+v", row)
+		}
+		if takes == 70 {
+			w.wantHistory(id, line{Status: job.RunSucceeded, At: T(0), Attempt: 1}, line{Status: job.RunSucceeded, At: T(60), Attempt: 1},
+				line{Status: job.RunSkipped, Reason: job.ReasonOverlap, At: T(120), Count: 1})
+			if s, _ := w.state(id); ok || s.Runs != 1 || s.Waiting != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 		}
 		// While a leader holds, stamps stand still and a run may end after the last one: retention counts from its end.
 		s.Ended(rec.Status, max(a.now, min(rec.EndedAt, maxTime)))
-		if !r.Serial && !r.Delayed && s.Overlap != store.OverlapAllow {
-			s.BusyUntil = a.now
+		if !r.Serial && s.Overlap != store.OverlapAllow && (r.Attempt > 0 || !r.Delayed) {
+			s.BusyUntil = a.now - r.Late
 		}
 		if err := a.judge(k, s, rec); err != nil {
 			return 0, err

@@ -88,6 +88,8 @@ const (
 	ReasonPast        Reason = 19 // missed: a one-off that was created after its time
 	ReasonEgress      Reason = 20 // dead: the rules of its worker do not let jobs reach the target
 	ReasonSecret      Reason = 21 // dead: a secret that it needs is not there, or not for its target
+	ReasonBackfill    Reason = 22 // waiting: a catch-up run of its job is in its way
+	ReasonNoRoom      Reason = 23 // waiting: a catch-up run that does not fit before the next occurrence
 )
 
 var reasonNames = map[Reason]string{
@@ -99,6 +101,7 @@ var reasonNames = map[Reason]string{
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
 	ReasonWaiting: "waiting",
 	ReasonPast:    "past", ReasonEgress: "egress_denied", ReasonSecret: "secret_missing",
+	ReasonBackfill: "backfill", ReasonNoRoom: "no_room",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

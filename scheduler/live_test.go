@@ -163,7 +163,7 @@ func TestBackfillLeavesTheLiveScheduleAlone(t *testing.T) {
 				if o := w.do(fill).Items[0]; o.Code != fsm.CodeOK || o.Count != 30 {
 					t.Fatalf("%+v", o)
 				}
-				time.Sleep(110 * time.Second)
+				time.Sleep(590 * time.Second) // one starts after five times without room
 				live, filled := 0, 0
 				for _, s := range f.ran() {
 					if s.Run.Origin == job.OriginBackfill {
@@ -172,7 +172,7 @@ func TestBackfillLeavesTheLiveScheduleAlone(t *testing.T) {
 						t.Errorf("%s, %d slots: %s began %s late", overlap, slots, s.Run, s.at.Sub(time.UnixMilli(s.Run.At)))
 					}
 				}
-				if live < 57 || filled != 30 {
+				if live < 297 || filled != 30 {
 					t.Errorf("%s, %d slots: %d live runs and %d of the backfill", overlap, slots, live, filled)
 				}
 				for _, r := range w.summary(id) {
@@ -183,4 +183,82 @@ func TestBackfillLeavesTheLiveScheduleAlone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A backfill beside a schedule: none of the live occurrences is lost, under any policy, whether there is room for it
+// between two of them or not; where there is, none is late either.
+func TestBackfillLetsTheScheduleGoFirst(t *testing.T) {
+	const n = 5
+	for _, overlap := range []string{job.OverlapSkip, job.OverlapQueue, job.OverlapReplace, job.OverlapAllow} {
+		for _, tt := range []struct {
+			takes time.Duration
+			late  time.Duration // the most by which a live run may be late
+		}{
+			{time.Second, 100 * time.Millisecond}, // it fits between two occurrences
+			{3 * time.Second, 3 * time.Second},    // it does not
+		} {
+			t.Run(overlap+"/"+tt.takes.String(), func(t *testing.T) {
+				run(t, func(t *testing.T, w *world) {
+					w.lead()
+					f := w.worker("w1", 8, func(f *fakeWorker) { f.handle = takes(tt.takes) }).mustJoin()
+					id := w.create("@every 4s", func(s *job.Spec) { s.Overlap = overlap })
+					time.Sleep(30 * time.Second)
+					h := w.head()
+					fill := &fsm.Backfill{Head: h, Job: uint64(id)}
+					for i := range int64(n) {
+						fill.At = append(fill.At, h.Now-3_600_000+4000*i)
+					}
+					if o := w.do(fill).Items[0]; o.Count != n {
+						t.Fatalf("backfill: %+v", o)
+					}
+					time.Sleep(5 * time.Minute)
+					live, filled := 0, 0
+					for _, a := range f.ran() {
+						if a.Run.Origin == job.OriginBackfill {
+							filled++
+							continue
+						}
+						live++
+						if late := a.at.Sub(time.UnixMilli(a.Run.At)); late > tt.late {
+							t.Errorf("%s began %s late", a.Run, late)
+						}
+					}
+					for _, r := range w.history(id) {
+						if r.Status != job.RunSucceeded {
+							t.Errorf("recorded: %s (%s) %+v", r.Status, r.Reason, r.Interval)
+						}
+					}
+					if filled != n || live < 82 {
+						t.Errorf("%d live runs, and %d of the backfill", live, filled)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A job that takes longer than its period skips what it would have skipped without a backfill, and the backfill ends.
+func TestBackfillOfAJobWithoutGaps(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 8, func(f *fakeWorker) { f.handle = takes(5 * time.Second) }).mustJoin()
+		id := w.create("@every 4s", func(s *job.Spec) { s.Overlap = job.OverlapSkip })
+		time.Sleep(30 * time.Second)
+		h := w.head()
+		w.do(&fsm.Backfill{Head: h, Job: uint64(id), At: []int64{h.Now - 3_600_000, h.Now - 3_596_000}})
+		began := len(f.ran())
+		time.Sleep(4 * time.Minute)
+		live, filled := 0, 0
+		for _, a := range f.ran()[began:] {
+			if a.Run.Origin == job.OriginBackfill {
+				filled++
+			} else {
+				live++
+			}
+		}
+		// Every other occurrence runs: 30 in four minutes.
+		if filled != 2 || live < 29 || live > 31 {
+			t.Errorf("%d live runs, and %d of the backfill", live, filled)
+		}
+	})
 }

@@ -50,8 +50,8 @@ func (s *Store) Check() (problems []string, stats Stats, err error) {
 			return err
 		}
 		c := checker{reads: newReads(tx, idx), count: s.count, active: map[job.ID]uint32{},
-			waiting: map[job.ID]uint32{},
-			dead:    map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
+			waiting: map[job.ID]uint32{}, serial: map[job.ID]uint32{},
+			dead: map[job.ID]uint32{}, cleanups: map[job.ID]bool{}, fences: map[uint64]job.RunKey{}}
 		c.stats.Counters, c.stats.Info = s.count, s.info
 		for _, step := range []func() error{c.meta, c.due, c.parked, c.runs, c.deadLetters, c.jobs, c.notes, c.history,
 			c.requests, c.nodes, c.checkQueues, c.checkNotices, c.audits, c.groups, c.reservations} {
@@ -76,6 +76,7 @@ type checker struct {
 
 	active   map[job.ID]uint32
 	waiting  map[job.ID]uint32
+	serial   map[job.ID]uint32 // those of the waiting that catch up
 	dead     map[job.ID]uint32
 	cleanups map[job.ID]bool
 	fences   map[uint64]job.RunKey
@@ -223,6 +224,9 @@ func (c *checker) runStatus(rk job.RunKey, row *Row, s *State) {
 	case job.RunWaiting:
 		if row.Held == job.RunNone {
 			c.waiting[rk.Job]++
+			if row.Serial {
+				c.serial[rk.Job]++
+			}
 			if rk.Origin == job.OriginManual && !row.Serial && s.Paused && !s.Quarantined && s.Active == 0 {
 				c.bad("%s waits behind nothing: a pause does not hold runs by hand", rk)
 			}
@@ -338,7 +342,8 @@ func (c *checker) job(id job.ID, s *State, p Place, spec *job.Spec) {
 	}
 	stopped := s.Paused || s.Quarantined
 	if due := !p.Parked && s.Overlap != OverlapAllow &&
-		p.Ready <= max(c.count.Mark, s.LastAt, s.LastManual); !stopped && !due && s.Waiting > 0 && s.Active == 0 {
+		p.Ready <= max(c.count.Mark, s.LastAt, s.LastManual); !stopped && !due && s.Waiting > 0 && s.Active == 0 &&
+		(p.Parked || s.Overlap == OverlapAllow || s.Took == 0 || s.Waiting != c.serial[id]) {
 		c.bad("%s has runs that wait behind nothing", id)
 	}
 	if !stopped && (s.ParkedAt != 0 || s.ParkedReady != 0) {

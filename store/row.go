@@ -7,7 +7,8 @@ type Row struct {
 	Status      job.RunStatus // pending, waiting, claimed, retrying or canceling
 	Held        job.RunStatus // of a waiting run of a paused job: what it goes back to, pending or retrying
 	Serial      bool          // catch-up, backfill or redriven: one at a time, in the gaps of the live schedule
-	Delayed     bool          // a live run that had to wait behind a serial one
+	Delayed     bool          // a live run that had to wait behind a serial one, or behind one that had to
+	Late        int64         // ms; of a delayed run: how much later it may start than without that
 	AtMostOnce  bool
 	Attempt     uint16 // claims so far
 	Failures    uint16 // failed attempts, which count against max_retries
@@ -51,7 +52,7 @@ const (
 )
 
 // size is at least what the stored form takes.
-func (r *Row) size() int { return 108 + len(r.Worker) + len(r.Key) }
+func (r *Row) size() int { return 118 + len(r.Worker) + len(r.Key) }
 
 func (r *Row) encodeTo(w *writer) {
 	w.u8(uint8(r.Status))
@@ -67,6 +68,7 @@ func (r *Row) encodeTo(w *writer) {
 	w.i64(r.Ready)
 	w.uvar(uint64(r.Timeout))
 	w.uvar(r.Version)
+	w.uvar(uint64(r.Late))
 	w.u64(r.Incarnation)
 	w.u64(r.Owner)
 	w.str(r.Worker)
@@ -89,6 +91,7 @@ func decodeRowFrom(r *reader) (row Row) {
 	row.Ready = r.i64()
 	row.Timeout = int64(r.uvar())
 	row.Version = r.uvar()
+	row.Late = int64(r.uvar())
 	row.Incarnation = r.u64()
 	row.Owner = r.u64()
 	row.Worker = r.str()

@@ -54,7 +54,11 @@ type State struct {
 	Dead    uint32 // dead letters of the job
 
 	LastManual int64 // the last manual time given out: manual times never repeat
-	BusyUntil  int64 // unless overlap is allow: the stamp at which the last live (not serial) run of the job closed
+	// BusyUntil is, unless overlap is allow, the stamp at which the last live (not serial) run of the job closed; of
+	// one that a serial run made late, when it would have closed without that.
+	BusyUntil  int64
+	Took       int64 // ms; how long attempts of the job take, by its recent ones; 0: not known
+	PassedOver uint8 // how often a serial run found no room between two occurrences since one last started
 	NotRun     Interval
 
 	// Of a paused job: the occurrence that waits. Zero if there was none.
@@ -121,7 +125,9 @@ const (
 // More flags, in a byte of their own.
 const (
 	morePauses = 1 << iota
-	moreAll    = 1<<iota - 1
+	moreTook
+	morePassed
+	moreAll = 1<<iota - 1
 )
 
 // Encode is the stored form; optional parts are there only if they say something.
@@ -161,6 +167,12 @@ func (s *State) encodeTo(w *writer) {
 	if s.Pauses != (Pauses{}) {
 		more |= morePauses
 	}
+	if s.Took != 0 {
+		more |= moreTook
+	}
+	if s.PassedOver != 0 {
+		more |= morePassed
+	}
 
 	w.u16(flags)
 	w.u32(s.Gen)
@@ -198,6 +210,12 @@ func (s *State) encodeTo(w *writer) {
 	}
 	if more&morePauses != 0 {
 		w.pauses(&s.Pauses)
+	}
+	if more&moreTook != 0 {
+		w.uvar(uint64(s.Took))
+	}
+	if more&morePassed != 0 {
+		w.u8(s.PassedOver)
 	}
 	if !s.NotRun.Empty() {
 		w.interval(s.NotRun)
@@ -290,6 +308,12 @@ func DecodeState(b []byte) (State, error) {
 		if s.Pauses, ok = decodePauses(&r); !ok {
 			return s, errCorrupt
 		}
+	}
+	if more&moreTook != 0 {
+		s.Took = int64(r.uvar())
+	}
+	if more&morePassed != 0 {
+		s.PassedOver = r.u8()
 	}
 	if flags&flagNotRun != 0 {
 		if s.NotRun = decodeInterval(&r); s.NotRun.Empty() {

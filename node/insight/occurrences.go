@@ -178,6 +178,8 @@ func waitsFor(ref store.OpenRef) string {
 	switch {
 	case ref.Held:
 		return job.ReasonPaused.String()
+	case ref.Status == job.RunWaiting && ref.Delayed:
+		return job.ReasonBackfill.String()
 	case ref.Status == job.RunWaiting:
 		return job.ReasonOverlap.String()
 	case ref.Status == job.RunRetrying:

@@ -182,6 +182,13 @@ func (w *whyNot) overlap() wire.Check {
 	case w.has:
 		return fine("overlap", "the open run is the one that waits")
 	}
+	for _, ref := range w.r.Open(w.h.ID) {
+		if ref.Serial && !ref.Held && ref.Status != job.RunWaiting {
+			k := job.RunKey{Job: w.h.ID, At: ref.At, Origin: ref.Origin}
+			return blocked("overlap", "waiting: backfill: "+k.String()+" catches up, and what is due waits for it",
+				"wait for it, or cancel it with POST /api/v1/runs/"+k.String()+":cancel")
+		}
+	}
 	remedy := "wait for the open run, or cancel it"
 	if s.Overlap == store.OverlapSkip {
 		remedy += "; with overlap queue or allow, occurrences that become due meanwhile are not skipped"

@@ -41,7 +41,7 @@ func (r *Reader) Job(id job.ID) (job.Job, error) {
 	if r.waits(&h) {
 		j.WaitReason = r.waitReason(&h)
 	}
-	j.WaitReason = cmp.Or(j.WaitReason, h.turn())
+	j.WaitReason = cmp.Or(j.WaitReason, h.turn(r.src.Now()))
 	return j, nil
 }
 
@@ -55,7 +55,7 @@ func (r *Reader) notification(id job.ID) (*job.Notification, error) {
 }
 
 // turn says that runs of the job wait behind others of its own; empty if none does.
-func (h *Held) turn() string {
+func (h *Held) turn(now int64) string {
 	s := &h.State
 	if s.Waiting == 0 || s.Paused {
 		return ""
@@ -68,6 +68,8 @@ func (h *Held) turn() string {
 		active = strconv.FormatUint(uint64(s.Active), 10) + " runs are active"
 	}
 	switch {
+	case h.lacksRoom(now):
+		return who + ": " + noRoom(s)
 	case s.Overlap != store.OverlapAllow && s.Active == 0:
 		return who + ": an occurrence is due and comes first"
 	case s.Overlap != store.OverlapAllow:

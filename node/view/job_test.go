@@ -1,6 +1,8 @@
 package view
 
 import (
+	"cmp"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -58,6 +60,55 @@ func TestNextRunBehindABlackout(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s from %s: %s, want %s", tt.expr, tt.due, job.Instant(got), tt.want)
+		}
+	}
+}
+
+// What waits for the turns of its job says for what.
+func TestTurnOfCatchUpRuns(t *testing.T) {
+	st, err := store.Open(filepath.Join(t.TempDir(), "state.db"), store.Options{NoSync: true, MmapSize: 1 << 28})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	const now, id = 1000_000, job.ID(7)
+	src := Source{Store: st, Now: func() int64 { return now }}
+	s := store.State{Class: 1, Waiting: 2, Took: 3_210}
+	for _, tt := range []struct {
+		name   string
+		row    store.Row
+		ready  int64
+		reason job.Reason
+		turn   string
+	}{
+		{"live, behind a catch-up run", store.Row{Status: job.RunWaiting, Delayed: true}, now + 1, job.ReasonBackfill, ""},
+		{"live, behind a live one", store.Row{Status: job.RunWaiting}, now + 1, job.ReasonNone, ""},
+		{"of a paused job", store.Row{Status: job.RunWaiting, Held: job.RunPending, Serial: true}, now + 1, job.ReasonNone, ""},
+		{"no room", store.Row{Status: job.RunWaiting, Serial: true}, now + 1, job.ReasonNoRoom,
+			"2 runs wait for their turn: there is no room before the next occurrence: a run of the job takes about 3.2s"},
+		{"one is due", store.Row{Status: job.RunWaiting, Serial: true}, now, job.ReasonNone,
+			"2 runs wait for their turn: an occurrence is due and comes first"},
+	} {
+		p := store.Place{Ready: tt.ready, At: tt.ready}
+		b, err := st.Begin()
+		if err == nil {
+			err = cmp.Or(b.PutState(id, &s, p), b.Commit())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := src.View(func(r *Reader) error {
+			reason, _, err := r.waitsBehind(job.RunKey{Job: id, At: 1, Origin: job.OriginBackfill}, &tt.row)
+			if reason != tt.reason {
+				t.Errorf("%s: %q", tt.name, reason)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		h := Held{ID: id, State: s, Place: p}
+		if got := h.turn(now); tt.turn != "" && got != tt.turn {
+			t.Errorf("%s: %q", tt.name, got)
 		}
 	}
 }

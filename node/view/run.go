@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/job"
@@ -36,9 +37,14 @@ func (r *Reader) OpenRun(k job.RunKey, row *store.Row) (job.Run, error) {
 		run.LagMS = Lag(&run, def)
 	case job.RunWaiting:
 		run.ReadyAt = 0
+		if run.Reason, run.WaitReason, err = r.waitsBehind(k, row); err != nil {
+			return run, err
+		}
 	}
-	if run.WaitReason, err = r.openReason(k, row); err != nil {
-		return run, err
+	if run.WaitReason == "" {
+		if run.WaitReason, err = r.openReason(k, row); err != nil {
+			return run, err
+		}
 	}
 	name := ""
 	if def != nil {
@@ -66,9 +72,40 @@ func (r *Reader) openReason(k job.RunKey, row *store.Row) (string, error) {
 		return "", nil
 	}
 	if err != nil || row.Status == job.RunWaiting {
-		return h.turn(), err
+		return h.turn(r.src.Now()), err
 	}
 	return r.waitReason(&h), nil
+}
+
+// TextBackfill says why a live run waits for one that catches up.
+const TextBackfill = "a backfill, a redriven run or one of missed: run_all is under way; it starts when that ends"
+
+// waitsBehind is why a run waits, if the schedule and catch-up runs of its job are in each other's way.
+func (r *Reader) waitsBehind(k job.RunKey, row *store.Row) (job.Reason, string, error) {
+	switch {
+	case row.Held != job.RunNone || !row.Delayed && !row.Serial:
+		return job.ReasonNone, "", nil
+	case row.Delayed:
+		return job.ReasonBackfill, TextBackfill, nil
+	}
+	s, p, ok, err := r.State(k.Job)
+	if h := (Held{State: s, Place: p}); err != nil || !ok || !h.lacksRoom(r.src.Now()) {
+		return job.ReasonNone, "", err
+	}
+	return job.ReasonNoRoom, noRoom(&s), nil
+}
+
+// lacksRoom says that runs of the job wait because they would not end before the next occurrence.
+func (h *Held) lacksRoom(now int64) bool {
+	s := &h.State
+	return s.Waiting > 0 && s.Active == 0 && !h.Stopped() && !h.Place.Parked && h.Place.Ready > now &&
+		s.Overlap != store.OverlapAllow
+}
+
+// noRoom says what catch-up runs wait for that find no room between two occurrences.
+func noRoom(s *store.State) string {
+	return "there is no room before the next occurrence: a run of the job takes about " +
+		(time.Duration(s.Took) * time.Millisecond).Round(100*time.Millisecond).String()
 }
 
 // Lag is how late a run started, or was claimed if its start is not known: counted from when it might have been. A job

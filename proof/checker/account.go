@@ -58,6 +58,7 @@ type walker struct {
 	best  *path
 	// the outage that the walk is in: the first of its occurrences that was missed decides for all of them
 	evidence map[int64]*runLife
+	tardy    map[*runLife]bool // of mayBeLate
 }
 
 // position is where a walk stands.
@@ -84,7 +85,7 @@ func (c *checker) account(l *life) {
 	}
 	for _, w := range c.worlds(l) {
 		c.rep.Worlds++
-		x := &walker{c: c, l: l, w: w, evidence: evidence}
+		x := &walker{c: c, l: l, w: w, evidence: evidence, tardy: map[*runLife]bool{}}
 		x.begin()
 		if x.best == nil {
 			continue

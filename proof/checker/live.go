@@ -118,11 +118,121 @@ func (x *walker) liveOpenAt(ready, at int64) bool {
 		if x.w.everAllowed() && r.made(x.l)-x.c.clock <= ready && r.ended(x.c)+x.c.clock >= ready {
 			return true // what is redriven while runs may overlap is not serial
 		}
-		if s, ok := x.c.liveSpan(x.l, r); ok && s.made-x.c.clock <= ready && s.most+x.c.clock >= ready {
+		if s, ok := x.c.liveSpan(x.l, r); ok && s.made-x.c.clock <= ready &&
+			s.most-x.lateness(r, 0)+x.c.clock >= ready {
 			return true
 		}
 	}
 	return false
+}
+
+// prompt is how soon after its time an occurrence is decided about, with nothing wrong.
+const prompt = 1000
+
+// lateness is by how much a live run surely began later because of catch-up runs: at its time one of them was open, or
+// a live run that was late because of one, and it waited for that. Without them it would have ended that much earlier.
+func (x *walker) lateness(r *runLife, depth int) int64 {
+	first := r.firstClaim()
+	if r.key.Origin != job.OriginSchedule || first == 0 || depth > 100 || x.w.everAllowed() || x.caughtUp(r.key) {
+		return 0
+	}
+	specs := x.w.specs(r.key.At, first)
+	if len(specs) != 1 || specs[0].o.oneOff() {
+		return 0
+	}
+	ready := r.key.At + specs[0].o.delay
+	if first <= ready+prompt || x.l.maybePaused(ready, first) || x.c.troubled(ready-prompt, first) {
+		return 0
+	}
+	for k, o := range x.l.runs {
+		if o == r || k.Origin == job.OriginManual || x.caughtUp(k) {
+			continue
+		}
+		for i, part := range x.c.parts(x.l, o) {
+			if len(part) == 0 || int64(part[0].ClaimedAt) >= ready-x.c.clock {
+				continue
+			}
+			last := part[len(part)-1]
+			end := min(int64(last.FinishedAt), last.recorded)
+			if last.isOpen || last.Status == job.RunFailed || end <= ready+prompt || end > first {
+				continue
+			}
+			if k.Origin == job.OriginBackfill || i > 0 || x.lateness(o, depth+1) > 0 {
+				return end - ready
+			}
+		}
+	}
+	return 0
+}
+
+// mayBeLate says that a run may have begun later because of catch-up runs.
+func (x *walker) mayBeLate(r *runLife) (may bool) {
+	if may, ok := x.tardy[r]; ok {
+		return may
+	}
+	defer func() { x.tardy[r] = may }()
+	made, first := r.made(x.l), r.firstClaim()
+	if first == 0 || x.serialDuring(made, first) {
+		return true
+	}
+	for k, o := range x.l.runs {
+		if o == r || k.Origin == job.OriginBackfill || o.firstClaim() >= first || o.firstClaim() == 0 {
+			continue
+		}
+		if o.firstClaim()-x.c.clock <= first && o.ended(x.c)+x.c.clock >= made && x.mayBeLate(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// room: a backfill or a redriven run is started where it ends before the next occurrence, as far as what the job's
+// attempts took tells: if each of them took longer than that, it waits. After some live runs without room it starts
+// all the same. The product counts what it looks at, at most twice for a run or a call.
+func (c *checker) room(l *life, all []stretch) {
+	const passed = 3
+	if l.w.everAllowed() {
+		return
+	}
+	since := int64(0) // the claim of the serial run before
+	for i, b := range all {
+		if !b.serial {
+			continue
+		}
+		least, began, events := forever, b.from, 0
+		for _, a := range all[:i] {
+			for _, at := range a.r.attempts {
+				end := min(int64(at.FinishedAt), at.recorded)
+				if at.Status == job.RunSucceeded && end < b.from-c.clock {
+					least, began = min(least, end-int64(at.ClaimedAt)), min(began, int64(at.ClaimedAt))
+				}
+			}
+			if a.to > since && a.to <= b.from+c.clock {
+				events++
+			}
+		}
+		for _, ch := range l.calls {
+			if ch.hi >= since && ch.lo <= b.from+c.clock {
+				events++
+			}
+		}
+		for _, g := range l.gaps {
+			if g.recorded >= since && int64(g.First) <= b.from {
+				events++
+			}
+		}
+		since = b.from
+		v := b.policies[0]
+		next := v.o.next(b.from - v.o.delay)
+		if least == forever || next == 0 || events >= passed || len(l.w.specs(began, next)) != 1 ||
+			v.spec.MaxRuns > 0 || l.maybePaused(began, next) || c.troubled(began, next) || c.in.Restored != nil {
+			continue
+		}
+		if left := next + v.o.delay - b.from; least > left+c.clock {
+			c.bad(RuleOverlap, l, b.r.key.At, "the catch-up run %s was started at %s, %d ms before the next "+
+				"occurrence, and no attempt of the job took less than %d ms", b.r.key, job.Instant(b.from), left, least)
+		}
+	}
 }
 
 // waitedBefore says that an earlier occurrence may still have waited for a slot at a time. The record is written when
@@ -165,8 +275,12 @@ func (x *walker) ownTime(p *path, s *position, v *version, r *runLife, claimed, 
 		if !ok || o == r || x.caughtUp(k) || span.claimed == 0 {
 			continue
 		}
-		open := span.claimed < ready-x.c.clock && span.least > ready+x.c.clock
-		waited := k.Origin == job.OriginSchedule && k.At < s.at && span.claimed > ready+x.c.clock
+		late := int64(0)
+		if (span.least > ready || span.claimed > ready) && x.mayBeLate(o) { // it counts as if it had begun at its time
+			late = max(span.claimed-k.At, 0)
+		}
+		open := span.claimed < ready-x.c.clock && span.least-late > ready+x.c.clock
+		waited := k.Origin == job.OriginSchedule && k.At < s.at && span.claimed > ready+x.c.clock && late == 0
 		if (open || waited) && !x.serialDuring(min(span.made, k.At), claimed) {
 			p.bad(RuleOverlap, x.l, s.at,
 				"it was claimed at %s, and at its time %s was open (claimed at %s, ended at %s), under overlap skip",

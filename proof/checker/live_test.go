@@ -31,6 +31,37 @@ func TestLiveAndSerial(t *testing.T) {
 			s.run(4)
 			return s.end(4)
 		}, ""},
+		{"skipped for one that a backfill made late", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, -10, minute(1)+20_000, minute(1)+30_000, 80)
+			takes(s, 2, minute(2)+50_100, 30)
+			s.gap(3, 3, 1, job.RunSkipped, job.ReasonOverlap, minute(4))
+			s.run(4)
+			return s.end(4)
+		}, RuleOverlap},
+		{"skipped for one that would have been open without the backfill too", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, -10, minute(1)+20_000, minute(1)+30_000, 80)
+			takes(s, 2, minute(2)+50_100, 65)
+			s.gap(3, 3, 1, job.RunSkipped, job.ReasonOverlap, minute(4))
+			s.run(4)
+			return s.end(4)
+		}, ""},
+		{"it waited for one that a backfill made late", nil, func(s *scene) *Input {
+			s.run(1)
+			fill(s, -10, minute(1)+20_000, minute(1)+30_000, 80)
+			takes(s, 2, minute(2)+50_100, 30)
+			takes(s, 3, minute(3)+20_200, 50)
+			takes(s, 4, minute(4)+10_300, 1)
+			return s.end(4)
+		}, ""},
+		{"a backfill without room", nil, func(s *scene) *Input {
+			takes(s, 1, minute(1), 40)
+			fill(s, -10, minute(1)+20_000, minute(1)+40_100, 40)
+			takes(s, 2, minute(2)+20_200, 1)
+			s.run(3)
+			return s.end(3)
+		}, RuleOverlap},
 		{"it ran although one was open at its time", nil, func(s *scene) *Input {
 			takes(s, 1, minute(1), 80)
 			takes(s, 2, minute(2)+30_000, 1)

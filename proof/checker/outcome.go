@@ -148,7 +148,7 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 				return "no run of the job was open then"
 			}
 		} else if !x.liveOpenAt(ready, at) {
-			return "no live run of the job was open at its time"
+			return "no live run of the job was open at its time, nor would one have been without catch-up runs"
 		}
 	case job.ReasonWaiting:
 		if !x.w.any(at, until, func(n *version) bool { return n.spec.Overlap == job.OverlapSkip }) {
@@ -169,7 +169,9 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		}
 	case job.ReasonQueueFull:
 		if !x.w.any(at, until,
-			func(n *version) bool { return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow }) {
+			func(n *version) bool {
+				return n.spec.Overlap == job.OverlapQueue || n.spec.Overlap == job.OverlapAllow
+			}) && !x.behindSerial(at, until) {
 			return "its overlap policy has no queue"
 		}
 		if n := x.l.waitingAt(ready, until, at); n < job.MaxWaiting {

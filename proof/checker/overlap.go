@@ -45,6 +45,7 @@ func (c *checker) overlap(l *life) {
 	slices.SortFunc(all,
 		func(a, b stretch) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.fence, b.fence)) })
 	c.liveFirst(l, all)
+	c.room(l, all)
 	for i, b := range all {
 		var open []stretch
 		for _, a := range all[:i] {

@@ -67,6 +67,8 @@ var hints = map[mutant.Mutant][]try{
 	mutant.ResendEdited:    {{"edits", 2}, {"edits", 2}, {"edits", 3}, {"edits", 4}},
 	mutant.JudgeBySlot:     {{"busy-slot", 1}, {"busy-slot", 2}},
 	mutant.PauseDrops:      {{"pauses", 1}, {"pauses", 2}},
+	mutant.LateSkips:       {{"backfills", 1}, {"backfills", 2}},
+	mutant.NoRoom:          {{"backfills", 1}, {"backfills", 2}},
 	mutant.SerialFirst:     {{"catch-up", 1}, {"catch-up", 2}},
 	mutant.InventNext:      {{"last-run", 1}, {"last-run", 2}},
 	mutant.TrimMore:        {{"remember", 1}, {"remember", 2}},

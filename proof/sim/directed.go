@@ -34,6 +34,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"busy-slot":   busySlot,
 	"pauses":      pauses,
 	"catch-up":    catchUp,
+	"backfills":   backfills,
 	"last-run":    lastRun,
 	"turns":       turns,
 	"inherited":   inherited,

@@ -90,3 +90,22 @@ func pauses(p *plan, rng *rand.Rand) {
 	p.faults = append(p.faults,
 		plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
 }
+
+// backfills: jobs that take most of the time between two of their occurrences, or all of it, are backfilled, and
+// nothing is broken.
+func backfills(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 1, 8, 4*time.Minute
+	for _, overlap := range []string{job.OverlapSkip, job.OverlapSkip, job.OverlapQueue, job.OverlapReplace} {
+		p.steady(1, 8*time.Second, 6*time.Second, 7*time.Second, func(s *job.Spec) { s.Overlap = overlap })
+		p.steady(1, 8*time.Second, 3*time.Second, 5*time.Second, func(s *job.Spec) { s.Overlap = overlap })
+	}
+	p.steady(1, 6*time.Second, 6*time.Second, 8*time.Second, func(s *job.Spec) { s.Overlap = job.OverlapSkip })
+	for i := range p.jobs {
+		at := between(rng, 40*time.Second, 80*time.Second)
+		for range 2 {
+			p.calls = append(p.calls,
+				plannedCall{at: at, kind: "backfill", job: i, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+			at += between(rng, 40*time.Second, 80*time.Second)
+		}
+	}
+}

@@ -74,5 +74,7 @@ const (
 	FoundAlone // the first node of --cluster founds without asking the others
 	// Pauses and catch-up.
 	PauseDrops // a resume drops what was due before the pause
+	LateSkips  // a run that a catch-up run made late has the occurrences behind it skipped
+	NoRoom     // a catch-up run starts although it will be in the way of the next occurrence
 	count
 )

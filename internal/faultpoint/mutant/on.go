@@ -72,6 +72,8 @@ var names = [count]string{
 	OldEpoch:        "old-epoch",
 	FoundAlone:      "found-alone",
 	PauseDrops:      "pause-drops",
+	LateSkips:       "late-skips",
+	NoRoom:          "no-room",
 }
 
 var active atomic.Uint32
