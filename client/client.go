@@ -606,6 +606,9 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 		return true, job.Errorf(job.CodeUnavailable,
 			"name other nodes too (--addr a,b,c), or allow more time with --timeout",
 			"no answer from carillon at %s within %s", base, rounded(s.after))
+	case errors.Is(err, http.ErrSchemeMismatch) && !sent.Load():
+		return false, job.Errorf(job.CodeUnavailable, "leave out https://, or start the nodes with --secure",
+			"the node at %s does not speak TLS; nothing was sent to it", base)
 	case read || neverSent(sent, err):
 		return true, job.Errorf(job.CodeUnavailable,
 			"start one with `carillon dev`, log in to a cluster with `carillon login`, or set --addr or CARILLON_ADDR",

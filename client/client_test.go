@@ -222,6 +222,18 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// A node that speaks no TLS has heard nothing: nothing can have been changed.
+func TestHTTPSToAPlainNode(t *testing.T) {
+	heard := 0
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { heard++ }))
+	defer plain.Close()
+	_, err := client.New("https://"+plain.Listener.Addr().String(), client.WithBackoff(time.Millisecond)).CreateJob(t.Context(), spec("x"))
+	var e *job.Error
+	if !errors.As(err, &e) || e.Code != job.CodeUnavailable || !strings.Contains(e.Message, "nothing was sent") || !strings.Contains(e.Remedy, "https://") || heard > 0 {
+		t.Errorf("%+v, %d", err, heard)
+	}
+}
+
 // What may pass is repeated under one key; what will not pass is not.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
