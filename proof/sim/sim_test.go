@@ -241,6 +241,9 @@ func TestLong(t *testing.T) {
 var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys", "late-release", "lost-credit",
 	"stale-home"}
 
+// firstSeed is for plans whose first seeds do not come to what they are made for.
+var firstSeed = map[string]uint64{"nudged": 5}
+
 // TestDirected runs the plans that are made for one thing to happen: CARILLON_SIM_DIRECTED seeds of each, two if it may
 // be long, and otherwise one seed of every sixth, or twelfth in short. Those that are large are left out unless it may be long.
 func TestDirected(t *testing.T) {
@@ -262,7 +265,7 @@ func TestDirected(t *testing.T) {
 			continue
 		}
 		for i := range n {
-			seed := uint64(i + 1)
+			seed := max(1, firstSeed[name]) + uint64(i)
 			t.Run(fmt.Sprint(name, " ", seed), func(t *testing.T) {
 				t.Parallel()
 				if r := runPlan(t, directedPlan(name, seed), &logs{}); len(r.Problems) > 0 {
