@@ -19,7 +19,7 @@ import (
 func TestChaos(t *testing.T) {
 	seeds := 6
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

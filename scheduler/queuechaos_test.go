@@ -19,7 +19,7 @@ import (
 func TestQueueChaos(t *testing.T) {
 	seeds := many(40, 4)
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
