@@ -155,6 +155,7 @@ func (n *Node) Launch() error {
 	if n.cmd != nil {
 		return errors.New("it runs already")
 	}
+	n.awaitPort()
 	log, err := os.OpenFile(n.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -189,6 +190,22 @@ func (n *Node) Launch() error {
 	}()
 	n.cmd, n.exited = cmd, exited
 	return nil
+}
+
+// awaitPort waits until nothing listens where the node is to listen. A process that was killed under a tracer may be
+// there for a moment after the tracer has ended.
+func (n *Node) awaitPort() {
+	host, _, err := net.SplitHostPort(n.Addr)
+	if n.Lives == 0 || err != nil || !net.ParseIP(host).IsLoopback() {
+		return // elsewhere it may be an address of another network namespace
+	}
+	Within(ReadyLimit, func() bool {
+		ln, err := net.Listen("tcp", n.Addr)
+		if err == nil {
+			ln.Close()
+		}
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 }
 
 // Start starts the process and waits until it is ready.
