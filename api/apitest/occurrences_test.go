@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
 )
@@ -330,5 +331,26 @@ func TestEveryOccurrenceHasAFate(t *testing.T) {
 	}
 	if stats, err = d.n.Backend.JobStats(t.Context(), "dies", api.Read{Space: anywhere}); err != nil || stats.Failed == 0 || *stats.SuccessRate != 0 {
 		t.Errorf("%+v %v", stats, err)
+	}
+}
+
+// Until the year 9999 a job has billions of occurrences. The answer has the first ones, and says how far they reach.
+func TestOccurrencesToComeAreBounded(t *testing.T) {
+	t.Parallel()
+	n := apitest.Start(t)
+	c := client.New(n.Addr())
+	j, err := c.CreateJob(t.Context(), job.Spec{Name: "often", Type: job.TypeShell, Schedule: "* * * * * *", Payload: []byte(`{"command":"true"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := job.At(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+	for _, q := range []client.OccurrenceQuery{{To: far}, {To: far, Cells: 10}} {
+		page, err := c.Occurrences(t.Context(), j.ID.String(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.Summary.Upcoming != 10_000 || page.To >= far || int64(page.To-job.At(n.Clock.Now())) > 10_001_000 {
+			t.Errorf("%+v up to %s", page.Summary, page.To)
+		}
 	}
 }

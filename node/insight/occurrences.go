@@ -20,6 +20,8 @@ const (
 	stripDay = 24 * time.Hour
 	// stripAhead is how many of those to come are shown unless the request says until when.
 	stripAhead = 20
+	// stripMost is how many of those to come are shown if the request does: until 9999 there are billions.
+	stripMost = 10_000
 	// openRowsSeen bounds of how many open runs of a job more than the status is read: it may have tens of thousands.
 	openRowsSeen = 500
 )
@@ -39,7 +41,7 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 		before = n
 	}
 	now := b.now()
-	from, to, ahead := int64(q.From), int64(q.To), MaxCells
+	from, to, ahead := int64(q.From), int64(q.To), stripMost
 	if to == 0 {
 		to, ahead = math.MaxInt64>>16, stripAhead
 	}
@@ -88,11 +90,14 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 			job.Instant(min(to, now)))
 	}
 	page.JobID, page.From, page.KnownFrom = h.ID, job.Instant(from), job.Instant(max(from, st.From()))
-	if page.To = q.To; page.To == 0 {
+	page.To = q.To
+	if n := len(cells); page.To == 0 {
 		page.To = job.Instant(now)
-		if n := len(cells); n > 0 {
+		if n > 0 {
 			page.To = max(page.To, cells[n-1].ScheduledAt)
 		}
+	} else if n >= ahead && int64(cells[n-ahead].ScheduledAt) > now { // there may be more than are shown
+		page.To = cells[n-1].ScheduledAt
 	}
 	page.Summary = Summarize(cells, now)
 	if q.Cells > 0 {
