@@ -148,6 +148,11 @@ func TestRestoreSuspendsTokens(t *testing.T) {
 				_, err := second.service.ResumeToken(t.Context(), id(text), api.Request{Key: id(text)})
 				return err
 			}
+			weak := api.WithIdentity(t.Context(), api.Identity{Token: "weak", Role: job.RoleAdmin})
+			if _, err := second.service.ResumeToken(weak, "admin", api.Request{Key: "weak"}); job.CodeOf(err) != job.CodeForbidden ||
+				second.whoami(token) != 401 {
+				t.Errorf("an admin without shell brought back one with it: %v", err)
+			}
 			// By its name: of those that have it the suspended one is meant.
 			again, err := second.service.ResumeToken(t.Context(), "admin", api.Request{Key: "by name"})
 			if err != nil || again.ID != id(token) || again.Status != "active" || second.whoami(token) != 200 {

@@ -322,14 +322,12 @@ func TestHungLeader(t *testing.T) {
 	hangUp()
 	select {
 	case <-gone:
-	case <-time.After(7500 * time.Millisecond):
+	case <-time.After(time.Minute):
 		t.Error("a client's hanging up went unnoticed")
 	}
 
 	leader.link.noRaft.Store(true)
-	if a := f.call("POST", "/api/v1/jobs/a:pause", nil); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+	ok[map[string]any](f.testNode, "POST", "/api/v1/jobs/a:pause", nil)
 	f.eventually("the living workers have moved", func() bool {
 		for _, m := range c.others(leader) {
 			if e := m.tracker.Epoch(); e != nil {

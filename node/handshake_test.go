@@ -191,7 +191,7 @@ func TestClonedDirectoryIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", x.id(), err)
 		}
 	}
-	a := c.leader().call("POST", membership.AnnouncePath, clone.members.Request())
+	a := c.leader().answered("POST", membership.AnnouncePath, clone.members.Request())
 	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "is running at "+m.cfg.Listen) {
 		t.Errorf("the leader: %d %s", a.status, a.body)
 	}
@@ -221,7 +221,7 @@ func TestCopyOfAFrozenNodeIsRefused(t *testing.T) {
 	clone.cfg.DataDir = dir
 	clone.open(t)
 	defer clone.kill()
-	a := c.leader().call("POST", membership.AnnouncePath, clone.members.Request())
+	a := c.leader().answered("POST", membership.AnnouncePath, clone.members.Request())
 	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "takes connections and does not answer") {
 		t.Errorf("the copy of a node that stands still: %d %s", a.status, a.body)
 	}

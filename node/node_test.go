@@ -87,10 +87,13 @@ func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
 	dir, tg := t.TempDir(), newTarget(t)
 	n := start(t, dir)
-	n.create(tg.spec("a", "@every 1s"))
+	n.create(tg.spec("a", "@manual"))
 	n.create(tg.spec("b", "0 3 * * *", "tags", map[string]string{"team": "x"}))
-	n.eventually("a ran", func() bool { return n.count("a", job.RunSucceeded) >= 2 })
-	n.call("POST", "/api/v1/jobs/a:pause", nil)
+	for i := range 2 {
+		ok[job.Run](n, "POST", "/api/v1/jobs/a:run", nil)
+		n.eventually("a ran", func() bool { return n.count("a", job.RunSucceeded) == i+1 })
+	}
+	ok[map[string]any](n, "POST", "/api/v1/jobs/a:pause", nil)
 	n.eventually("a is idle", func() bool { return n.get("a").OpenRuns == 0 })
 	before, history := n.get("b"), n.runs("a")
 	status := ok[wire.Status](n, "GET", "/api/v1/status", nil)

@@ -396,14 +396,8 @@ func (f *flood) register(token string, n int, limit time.Duration) func() map[in
 				if err != nil {
 					panic(err)
 				}
-				rq.Header.Set("Authorization", "Bearer "+token)
 				rq.Header.Set("Content-Type", "application/json")
-				status := 0
-				if res, err := web.RoundTrip(rq); err == nil {
-					_, _ = io.Copy(io.Discard, res.Body)
-					res.Body.Close()
-					status = res.StatusCode
-				}
+				status := statusOf(web, rq, token)
 				mu.Lock()
 				counts[status]++
 				mu.Unlock()
@@ -414,4 +408,16 @@ func (f *flood) register(token string, n int, limit time.Duration) func() map[in
 		all.Wait()
 		return counts
 	}
+}
+
+// statusOf asks with a token and reads the whole answer; 0 is none.
+func statusOf(web http.RoundTripper, rq *http.Request, token string) int {
+	rq.Header.Set("Authorization", "Bearer "+token)
+	res, err := web.RoundTrip(rq)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
 }

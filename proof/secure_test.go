@@ -150,6 +150,21 @@ func TestSecureProcesses(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "cj1.") {
 		t.Errorf("another leader makes no join token: %s, %v", out, err)
 	}
+	// Who makes one sees what it gives.
+	for _, want := range []string{"get a vote", "get no vote until"} {
+		args := []string{"cluster", "token", "create", "--out", filepath.Join(t.TempDir(), "join")}
+		if want == "get a vote" {
+			args = append(args, "--voter")
+		}
+		if out, err := nodes[2].cli(admin, args...); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s, %v: it does not say that they %s", out, err, want)
+		}
+	}
+	out, err = nodes[2].cli(admin, "cluster", "token", "list")
+	if err != nil || !strings.Contains(string(out), "JOINS AS") || strings.Count(string(out), " standby ") != 1 ||
+		!strings.Contains(string(out), " voter ") {
+		t.Errorf("%s, %v", out, err)
+	}
 	first.start()
 	harness.Eventually(t, time.Minute, "it is back", func() bool {
 		n, leader := voters(first)

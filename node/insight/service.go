@@ -28,15 +28,15 @@ type Options struct {
 	Logger   *slog.Logger
 	Pace     faultpoint.Pace                      // of what is counted for people; tests alone slow it down
 	Refused  func(reason api.Refusal, who string) // is told of reads that may not even wait; nil: nothing is
-	// Turns bounds the reads that compute much, by token, over all groups of a node; nil: one is made.
+	// Turns bounds the reads that compute much, by token, over all groups of a node.
 	Turns *ratelimit.Turns[string]
 }
 
 // readsWaiting is how many expensive reads of one token wait for their turn at a node.
 const readsWaiting = 64
 
-// NewTurns bounds how many expensive reads a node computes at once: half of its processors are left to the scheduler,
-// and half of the rest to other tokens, if there are tokens.
+// NewTurns bounds how many expensive reads a node computes at once: as many as half of its processors, at least two;
+// half of them of one token, if there are tokens.
 func NewTurns(secure bool) *ratelimit.Turns[string] {
 	all := max(2, runtime.GOMAXPROCS(0)/2)
 	each := all
@@ -59,9 +59,6 @@ type Service struct {
 func New(o Options) *Service {
 	b := &Service{o: o, feed: statsFeed{rings: &Rings{}}}
 	b.feed.rings.Begin(0)
-	if b.o.Turns == nil {
-		b.o.Turns = NewTurns(false)
-	}
 	return b
 }
 

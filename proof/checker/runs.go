@@ -336,7 +336,12 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 // unheard says that a worker stood still while its target answered, until the job's timeout was over: it then finds
 // both, and may take either.
 func (c *checker) unheard(l *life, a *attempt) bool {
-	return a.Reason == job.ReasonTimeout && c.overdue(l, a) && slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
+	return a.Reason == job.ReasonTimeout && c.overdue(l, a) && c.stoodStill(a)
+}
+
+// stoodStill says that a worker was paused while it had an attempt.
+func (c *checker) stoodStill(a *attempt) bool {
+	return slices.ContainsFunc(c.in.Faults, func(f Fault) bool {
 		return f.Kind == FaultPause && f.Node == a.Worker && int64(f.From) <= int64(a.FinishedAt)+c.clock &&
 			c.until(f) >= int64(a.ClaimedAt)-c.clock
 	})
@@ -361,6 +366,7 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	e := a.effect
 	switch {
 	case e == nil && c.excused(a): // its worker had lost its lease before it could begin
+	case e == nil && c.stoodStill(a): // and then the time to reach the target in was over
 	case e == nil:
 		say(RuleOutcome, "it is recorded as %s (%s), and no worker started it", a.Status, a.Error)
 	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
