@@ -90,6 +90,7 @@ const (
 	ReasonSecret      Reason = 21 // dead: a secret that it needs is not there, or not for its target
 	ReasonBackfill    Reason = 22 // waiting: a catch-up run of its job is in its way
 	ReasonNoRoom      Reason = 23 // waiting: a catch-up run that does not fit before the next occurrence
+	ReasonDSTGap      Reason = 24 // skipped: the clock goes ahead over its time
 )
 
 var reasonNames = map[Reason]string{
@@ -101,7 +102,7 @@ var reasonNames = map[Reason]string{
 	ReasonQuarantined: "quarantined", ReasonAlreadyRan: "already_ran", ReasonRestored: "restored",
 	ReasonWaiting: "waiting",
 	ReasonPast:    "past", ReasonEgress: "egress_denied", ReasonSecret: "secret_missing",
-	ReasonBackfill: "backfill", ReasonNoRoom: "no_room",
+	ReasonBackfill: "backfill", ReasonNoRoom: "no_room", ReasonDSTGap: "dst_gap",
 }
 
 func (r Reason) String() string { return reasonNames[r] }
@@ -125,7 +126,7 @@ type Run struct {
 	RunID       string    `json:"run_id,omitempty"`
 	JobID       ID        `json:"job_id"`
 	JobName     string    `json:"job_name,omitempty"`
-	JobDeleted  bool      `json:"job_deleted,omitempty"` // the history outlives the definition, and with it the name
+	JobDeleted  bool      `json:"job_deleted,omitempty"` // the history outlives the definition
 	Namespace   string    `json:"namespace,omitempty"`
 	ScheduledAt Instant   `json:"scheduled_at,omitzero"`
 	Origin      Origin    `json:"origin,omitempty"`

@@ -18,7 +18,7 @@ type walls interface {
 // of them meet, the wall clock either jumps ahead (a gap: wall times that do not exist) or falls back (an overlap:
 // wall times that occur twice).
 //
-//	gap      everything in it fires once, at the boundary, unless skipGap
+//	gap      everything in it has one occurrence, at the boundary; with skipGap that one does not run
 //	overlap  with both, the new segment fires what the old one has already fired; otherwise it only goes on where the
 //	         wall clock of the old one stopped
 type clock struct {
@@ -49,7 +49,7 @@ func (c *clock) next(lo int64) int64 {
 		x := lo + seg.off
 		if i > 0 {
 			old := seg.start + z.segs[i-1].off // where the wall clock stood when this segment began
-			if !c.skipGap && lo == seg.start && old < x && ask(old) <= x {
+			if lo == seg.start && old < x && ask(old) <= x {
 				return seg.start
 			}
 			if !c.both && x < old {
@@ -90,7 +90,7 @@ func (c *clock) prev(hi int64) int64 {
 		if c.both && w >= begin || !c.both && w >= max(begin, old) {
 			return w - seg.off
 		}
-		if !c.skipGap && old <= w && w < begin {
+		if old <= w && w < begin {
 			return seg.start
 		}
 	}
@@ -109,6 +109,15 @@ func (c *clock) gapAt(unix int64) (from, to, swallowed int64, ok bool) {
 		swallowed = never
 	}
 	return from, to, swallowed, true
+}
+
+// skipped says that an occurrence stands for wall times in a gap, and not for one of its own.
+func (c *clock) skipped(unix int64) bool {
+	if !c.skipGap {
+		return false
+	}
+	_, to, swallowed, ok := c.gapAt(unix)
+	return ok && swallowed != never && c.walls.next(to) != to
 }
 
 // passOf says whether the wall time at an instant occurs once (0), or twice and this is the first or the second.

@@ -7,8 +7,9 @@ import (
 
 // Fire is one nominal fire time of a preview.
 type Fire struct {
-	At   time.Time // in the job's zone
-	Note string    // what daylight saving time did to it, "" if nothing
+	At      time.Time // in the job's zone
+	Note    string    // what daylight saving time did to it, "" if nothing
+	Skipped bool      // see Schedule.Skipped
 }
 
 // Preview is the first n nominal fire times after a time.
@@ -19,25 +20,25 @@ func (s *Schedule) Preview(after time.Time, n int) []Fire {
 		if !ok {
 			break
 		}
-		fires = append(fires, Fire{At: at.In(s.zone.loc), Note: s.note(after, at)})
+		fires = append(fires, Fire{At: at.In(s.zone.loc), Note: s.note(at), Skipped: s.Skipped(at)})
 		after = at
 	}
 	return fires
 }
 
-// note explains the fire time that follows after.
-func (s *Schedule) note(after, at time.Time) string {
+// note explains a fire time.
+func (s *Schedule) note(at time.Time) string {
 	if s.kind != Cron && s.kind != RRule {
 		return ""
 	}
 	c := &s.clock
 	unix := at.Unix()
-	if c.skipGap {
-		if note := s.skippedNote(max(after.Unix()+1, s.lo/1000), unix); note != "" {
-			return note
-		}
-	} else if from, to, swallowed, ok := c.gapAt(unix); ok && swallowed != never {
-		if c.walls.next(to) == to {
+	if from, to, swallowed, ok := c.gapAt(unix); ok && swallowed != never {
+		switch {
+		case c.skipped(unix):
+			return fmt.Sprintf("not run: %s does not exist, the clock goes from %s to %s", clockText(swallowed, to),
+				clockText(from, to), clockText(to, to))
+		case c.walls.next(to) == to:
 			return fmt.Sprintf("the clock goes from %s to %s; what falls between has no run of its own",
 				clockText(from, to), clockText(to, to))
 		}
@@ -51,18 +52,6 @@ func (s *Schedule) note(after, at time.Time) string {
 		return "this time occurs twice; it runs only the first time"
 	case s.zone.passOf(unix) == 2 && c.both:
 		return "this time occurs twice; this is the second"
-	}
-	return ""
-}
-
-// skippedNote says what dst_gap skip has dropped between two instants.
-func (s *Schedule) skippedNote(lo, hi int64) string {
-	z := s.zone
-	for i := z.find(hi); i > 0 && z.segs[i].start >= lo; i-- {
-		if from, to, swallowed, ok := s.clock.gapAt(z.segs[i].start); ok && swallowed != never {
-			return fmt.Sprintf("%s before this is skipped: the clock goes from %s to %s",
-				time.Unix(swallowed, 0).UTC().Format("2006-01-02 15:04"), clockText(from, to), clockText(to, to))
-		}
 	}
 	return ""
 }

@@ -77,7 +77,7 @@ func testAgainstOracle(t *testing.T, fields int, window time.Duration) {
 					t.Skip(err) // day 31 of February and the like
 				}
 				got := collect(s, from, to)
-				diff(t, spec.text, got, spec.fires(loc, gap, overlap, from, to))
+				diff(t, spec.text, slices.DeleteFunc(slices.Clone(got), s.Skipped), spec.fires(loc, gap, overlap, from, to))
 				checkPrev(t, s, got, to)
 				n, more := s.Count(from.Add(-time.Nanosecond), to, 10)
 				if want := min(len(got), 10); n != want || more != (len(got) > 10) {

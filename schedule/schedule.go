@@ -273,6 +273,12 @@ func (s *Schedule) Prev(at time.Time) (time.Time, bool) {
 	return time.UnixMilli(ms).UTC(), true
 }
 
+// Skipped says that an occurrence does not run because its wall time does not exist: the clock goes ahead over it, and
+// dst_gap is skip. Its instant is where the clock goes on.
+func (s *Schedule) Skipped(at time.Time) bool {
+	return (s.kind == Cron || s.kind == RRule) && s.clock.skipped(at.Unix())
+}
+
 // next is the first fire time at or after ms.
 func (s *Schedule) next(ms int64) (int64, bool) {
 	ms = max(ms, s.lo)

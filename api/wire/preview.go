@@ -55,7 +55,7 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 		if p.Until != 0 && job.At(at) > p.Until {
 			break
 		}
-		t := PreviewTime{At: at.Format(timeInZone), UTC: job.At(at), Note: f.Note, Fires: true}
+		t := PreviewTime{At: at.Format(timeInZone), UTC: job.At(at), Note: f.Note, Fires: !f.Skipped}
 		for i, b := range blackouts {
 			if b.Contains(f.At) {
 				t.Fires = false

@@ -222,7 +222,7 @@ type PreviewTime struct {
 	At    string      `json:"at"` // RFC 3339 with the zone's offset
 	UTC   job.Instant `json:"utc"`
 	Note  string      `json:"note,omitempty"` // what daylight saving or a calendar does to it
-	Fires bool        `json:"fires"`          // false: a calendar forbids it
+	Fires bool        `json:"fires"`          // false: a calendar or dst_gap forbids it
 	// Zones is the same time in the zones that were asked for.
 	Zones map[string]string `json:"zones,omitempty"`
 }

@@ -68,7 +68,9 @@ func around(j *job.Spec, gap, overlap string, at []time.Time) ([]int64, error) {
 	for _, c := range at {
 		end := c.Add(4 * time.Hour)
 		for t, ok := s.Next(c.Add(-4 * time.Hour)); ok && t.Before(end); t, ok = s.Next(t) {
-			out = append(out, t.Unix())
+			if !s.Skipped(t) {
+				out = append(out, t.Unix())
+			}
 		}
 	}
 	return out, nil

@@ -266,7 +266,7 @@ func (l *load) count(g *loadGroup, j *loadJob) {
 			}
 			return
 		}
-		if view.Forbids(j.forbidden, t) {
+		if view.Forbids(j.forbidden, t) || sched.Skipped(t) {
 			continue
 		}
 		if j.left--; at+delay >= l.from {

@@ -98,6 +98,8 @@ func (s *Strip) unrecorded(at int64) (cell wire.Occurrence, is bool) {
 	switch {
 	case s.Due == 0:
 		return cell, at <= s.Last || s.Left != 0 // nothing follows the last run that max_runs allows
+	case at < s.Due && s.Sched != nil && s.Sched.Skipped(time.UnixMilli(at)): // before there were records of it
+		cell.Fate, cell.Reason = wire.FateSkipped, job.ReasonDSTGap.String()
 	case at < s.Due:
 	case s.Stopped != 0: // its jitter is still to come, or it is a one-off that runs when the job is resumed
 		cell.Fate, cell.Reason = wire.FateWaiting, s.Stopped.String()
@@ -113,7 +115,7 @@ func (s *Strip) unrecorded(at int64) (cell wire.Occurrence, is bool) {
 	return cell, true
 }
 
-// upcoming are up to n occurrences in [from, to] that are planned. Those that a calendar forbids are among them, but do
+// upcoming are up to n occurrences in [from, to] that are planned. Those that are skipped are among them, but do
 // not count.
 func (s *Strip) upcoming(from, to int64, n int) (out []wire.Occurrence) {
 	if s.Due == 0 || s.Stopped != 0 {
@@ -138,9 +140,12 @@ func (s *Strip) upcoming(from, to int64, n int) (out []wire.Occurrence) {
 	for looked := 0; at != 0 && at <= to && n > 0 && left != 0 && looked < MaxCells; looked++ {
 		cell := wire.Occurrence{ScheduledAt: job.Instant(at), Count: 1, Fate: wire.FateUpcoming,
 			StartAt: job.Instant(ready)}
-		if s.Forbidden != nil && s.Forbidden(at) {
+		switch {
+		case s.Sched != nil && s.Sched.Skipped(time.UnixMilli(at)):
+			cell.Fate, cell.Reason, cell.StartAt = wire.FateSkipped, job.ReasonDSTGap.String(), 0
+		case s.Forbidden != nil && s.Forbidden(at):
 			cell.Fate, cell.Reason, cell.StartAt = wire.FateBlackout, job.ReasonBlackout.String(), 0
-		} else {
+		default:
 			left--
 		}
 		n--

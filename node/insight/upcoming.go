@@ -168,7 +168,7 @@ func (u *upcoming) next(ctx context.Context) (*wire.Upcoming, error) {
 			return nil, tooFar()
 		}
 		n := u.computed[0]
-		at, give := *n, u.after.before(n.place) && !view.Forbids(n.forbidden, time.UnixMilli(n.at))
+		at, give := *n, u.after.before(n.place) && !n.skipped()
 		if n.advance(u.after) {
 			heap.Fix(&u.computed, 0)
 		} else {
@@ -261,7 +261,7 @@ func (u *upcoming) item(r *view.Reader, id job.ID, at, ready int64, runs uint32)
 }
 
 // advance goes on to the job's next occurrence, past those that are not behind a place if nothing counts them, and past
-// what a calendar forbids.
+// what is skipped.
 func (n *nextUp) advance(after place) bool {
 	from := n.at
 	if n.spec.MaxRuns == 0 {
@@ -272,7 +272,7 @@ func (n *nextUp) advance(after place) bool {
 			from = t.UnixMilli() - 1
 		}
 	}
-	if !view.Forbids(n.forbidden, time.UnixMilli(n.at)) {
+	if !n.skipped() {
 		n.runs++
 	}
 	w := scheduler.NextAfter(n.spec, n.sched, n.runs, from)
@@ -281,6 +281,12 @@ func (n *nextUp) advance(after place) bool {
 	}
 	n.at, n.ready = w.At, w.Ready
 	return true
+}
+
+// skipped says that the occurrence will not run.
+func (n *nextUp) skipped() bool {
+	at := time.UnixMilli(n.at)
+	return view.Forbids(n.forbidden, at) || n.sched.Skipped(at)
 }
 
 func (n *nextUp) show() *wire.Upcoming {

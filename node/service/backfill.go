@@ -132,8 +132,9 @@ func occurrences(h *view.Held, q wire.BackfillRequest) ([]int64, error) {
 				"choose a shorter interval, or raise max (up to "+strconv.Itoa(job.MaxBackfill)+")",
 				"there are more than %d occurrences in the interval", limit)
 		}
-		at = t.UnixMilli()
-		out = append(out, at)
+		if at = t.UnixMilli(); !sched.Skipped(t) {
+			out = append(out, at)
+		}
 	}
 }
 

@@ -405,7 +405,8 @@ func (x *walker) meet(p *path, s *position, v *version, r *runLife, g *gap) {
 		if why := x.permits(p, s, v, at, g); why != "" {
 			p.bad(ruleOf(g.Reason), x.l, at, "recorded as %s (%s): %s", g.Status, g.Reason, why)
 		}
-		s.anew = g.Reason == job.ReasonDeadline || g.Reason == job.ReasonBlackout
+		s.anew = g.Reason == job.ReasonDeadline || g.Reason == job.ReasonBlackout ||
+			g.Reason == job.ReasonDSTGap
 	default:
 		p.bad(RuleLost, x.l, at, "nothing is known of it: it neither ran nor is there a record that it did not")
 	}
@@ -423,7 +424,7 @@ func ruleOf(r job.Reason) Rule {
 		return RuleMissed
 	case job.ReasonDeadline:
 		return RuleDeadline
-	case job.ReasonBlackout:
+	case job.ReasonBlackout, job.ReasonDSTGap:
 		return RuleBounds
 	}
 	return RuleReason

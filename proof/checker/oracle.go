@@ -247,9 +247,8 @@ func (o *oracle) fires(from, to int64) []int64 {
 				out = append(out, u)
 			}
 		}
-		if shown != math.MinInt64 && begin+int64(off) > shown && !o.skipGap &&
-			len(o.walls(shown, begin+int64(off))) > 0 {
-			fire(begin)
+		if shown != math.MinInt64 && begin+int64(off) > shown && len(o.walls(shown, begin+int64(off))) > 0 {
+			fire(begin) // with skipGap as well, but then it does not run
 		}
 		for _, w := range o.walls(begin+int64(off), last+int64(off)) {
 			if w < shown && !o.both {
@@ -261,6 +260,23 @@ func (o *oracle) fires(from, to int64) []int64 {
 		at = time.Unix(last, 0).In(o.loc)
 	}
 	return out
+}
+
+// skipped says that an occurrence is only there for wall times that do not exist, and that those do not run.
+func (o *oracle) skipped(at int64) bool {
+	t := time.UnixMilli(at).In(o.loc)
+	if begin, _ := t.ZoneBounds(); !o.skipGap || o.walls == nil || !begin.Equal(t) {
+		return false
+	}
+	_, before := t.Add(-time.Millisecond).Zone()
+	_, after := t.Zone()
+	wall := t.Unix() + int64(after)
+	return after > before && len(o.walls(t.Unix()+int64(before), wall)) > 0 && len(o.walls(wall, wall+1)) == 0
+}
+
+// running are the occurrences in [from, to] that may run.
+func (o *oracle) running(from, to int64) []int64 {
+	return slices.DeleteFunc(o.between(from, to), o.skipped)
 }
 
 // next is the first occurrence after a time; 0 if there is none that the oracle could find.

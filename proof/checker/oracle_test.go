@@ -63,6 +63,9 @@ func TestOracle(t *testing.T) {
 						break
 					}
 					want, x = append(want, n.UnixMilli()), n
+					if got := o.skipped(n.UnixMilli()); got != s.Skipped(n) {
+						t.Fatalf("%s in %s (%v): %s is skipped: %v, want %v", expr, p.zone, policy, n, got, !got)
+					}
 				}
 				got := o.between(from.UnixMilli(), to.UnixMilli())
 				checked += len(want)

@@ -55,6 +55,9 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 	}) {
 		p.bad(RuleBounds, x.l, at, "it ran, and a calendar forbids it")
 	}
+	if !x.w.any(ready, claimed, func(n *version) bool { return !n.o.skipped(at) }) {
+		p.bad(RuleBounds, x.l, at, "it ran, its time does not exist, and dst_gap is skip")
+	}
 	if !x.w.any(claimed, claimed,
 		func(n *version) bool { return n.spec.Deadline == 0 || claimed <= ready+ms(n.spec.Deadline) }) {
 		p.bad(RuleDeadline, x.l, at, "it was claimed at %s, %s after its time, with a deadline of %s",
@@ -112,7 +115,8 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	}
 	want := map[job.Reason]job.RunStatus{job.ReasonOverlap: job.RunSkipped, job.ReasonQueueFull: job.RunSkipped,
 		job.ReasonOutage: job.RunMissed, job.ReasonPast: job.RunMissed,
-		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDeadline: job.RunExpired,
+		job.ReasonPaused: job.RunSkipped, job.ReasonBlackout: job.RunSkipped, job.ReasonDSTGap: job.RunSkipped,
+		job.ReasonDeadline: job.RunExpired,
 		job.ReasonDeleted:  job.RunCanceled,
 		job.ReasonCanceled: job.RunCanceled, job.ReasonEdited: job.RunSkipped, job.ReasonWaiting: job.RunSkipped,
 		job.ReasonReplaced: job.RunCanceled,
@@ -187,6 +191,10 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 	case job.ReasonBlackout:
 		if !x.w.any(at, until, func(n *version) bool { may, _ := x.c.forbidden(n.spec, at, at, until); return may }) {
 			return "no calendar of the job forbids it"
+		}
+	case job.ReasonDSTGap:
+		if !x.w.any(at, until, func(n *version) bool { return n.o.skipped(at) }) {
+			return "its time exists, or dst_gap is not skip"
 		}
 	case job.ReasonDeadline:
 		if !x.w.any(at, until, func(n *version) bool {
@@ -321,11 +329,11 @@ func (x *walker) missedOutcome(v, n *version, s *position, at int64) (run, miss 
 		}
 		return true, false
 	}
-	// run_once: the latest inside the window that no calendar forbids.
+	// run_once: the latest inside the window that is not skipped.
 	all := v.o.between(s.head, last)
 	for i := len(all) - 1; i >= 0 && inside(all[i]); i-- {
 		may, must := x.c.forbidden(n.spec, all[i], to, int64(x.c.in.Final.At))
-		if must {
+		if must || v.o.skipped(all[i]) {
 			continue
 		}
 		if may { // the calendar was edited: either

@@ -67,7 +67,7 @@ func (c *checker) backfills(l *life) {
 	may := map[int64]bool{}
 	for _, ch := range l.of(CallBackfill) {
 		for _, v := range l.w.specs(ch.lo, min(ch.hi, int64(c.in.Final.At))) {
-			for _, t := range v.o.between(int64(ch.From), int64(ch.To)) {
+			for _, t := range v.o.running(int64(ch.From), int64(ch.To)) {
 				may[t] = true
 			}
 			if ch.sure {
@@ -96,7 +96,7 @@ func (c *checker) backfilled(l *life, ch *change, v *version) {
 	}
 	named := append(slices.Clone(ch.Times), ch.Skipped...)
 	slices.Sort(named)
-	want := v.o.between(int64(ch.From), int64(ch.To))
+	want := v.o.running(int64(ch.From), int64(ch.To))
 	same := len(named) == len(want)
 	for i := 0; same && i < len(want); i++ {
 		same = int64(named[i]) == want[i]

@@ -63,7 +63,7 @@ func (f *Decision) Flags() (b byte) {
 }
 
 // decide applies a job's rules to an occurrence that is ready, in this order: max_runs, what a restore made impossible,
-// pauses, missed windows (a one-off that was created too late counts as missed), deadline, blackouts.
+// pauses, missed windows (a one-off that was created too late counts as missed), deadline, dst_gap, blackouts.
 func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	if o.Spec.MaxRuns > 0 && int64(o.Runs) >= int64(o.Spec.MaxRuns) {
 		return Decision{} // nothing follows the last run
@@ -88,6 +88,9 @@ func decide(o *Occurrence, now int64, outages []store.Outage) Decision {
 	if o.expired(o.At, now) {
 		last := o.prev(now - o.deadline() - o.delay() - 1)
 		return o.skipThrough(last, job.RunExpired, job.ReasonDeadline)
+	}
+	if o.Sched.Skipped(time.UnixMilli(o.At)) {
+		return o.skipThrough(o.At, job.RunSkipped, job.ReasonDSTGap)
 	}
 	if o.forbidden(o.At) {
 		return o.skipThrough(o.At, job.RunSkipped, job.ReasonBlackout)
@@ -143,7 +146,7 @@ func (o *Occurrence) lastDue(until int64, outages []store.Outage) int64 {
 		}
 	}
 	until -= o.delay()
-	if len(o.Blackouts) == 0 {
+	if len(o.Blackouts) == 0 && o.Spec.DSTGap != "skip" {
 		return o.prev(until)
 	}
 	last := o.At
@@ -238,9 +241,9 @@ func (o *Occurrence) pausedIn(at int64) (store.Span, bool) {
 	return o.Pauses.At(at + o.delay())
 }
 
-// forbidden says that an occurrence does not run for its calendars or for a pause.
+// forbidden says that an occurrence does not run for its calendars or for a pause, or because its time does not exist.
 func (o *Occurrence) forbidden(at int64) bool {
-	if _, ok := o.pausedIn(at); ok {
+	if _, ok := o.pausedIn(at); ok || o.Sched.Skipped(time.UnixMilli(at)) {
 		return true
 	}
 	return slices.ContainsFunc(o.Blackouts, func(b *schedule.Blackout) bool { return b.Contains(time.UnixMilli(at)) })
