@@ -135,6 +135,7 @@ func (n *Node) prepare(g *group) {
 		Self: n.cfg.NodeID, Lag: 2*n.cfg.Raft.CommitTimeout + raftlog.DelayOf(g.of.Group),
 		Interval: n.cfg.Machine.Pace.Of(time.Second),
 		Why:      func(ctx context.Context) string { return g.members.WhyNoLeader(ctx) },
+		Removed:  func() error { return g.members.Outside() },
 	})
 	at := standing.Options{Dir: n.dir, Group: g.of.Group, Store: g.store, Logger: g.log, Fail: n.fail}
 	if g.control != nil {

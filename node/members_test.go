@@ -144,8 +144,14 @@ func membershipOperations(t *testing.T, change func(*Config)) {
 		return err != nil && strings.Contains(err.Error(), "removed") && strings.Contains(err.Error(), "--join")
 	})
 	if s := ok[wire.Status](lead.testNode, "GET", "/api/v1/status?stale=true", nil); s.Ready ||
-		!strings.Contains(s.NotReady, "removed") {
+		!strings.Contains(s.NotReady, "removed") || len(s.Troubles) != 1 || s.Troubles[0].Code != wire.TroubleNotReady ||
+		!strings.Contains(s.Troubles[0].Text, "removed") {
 		t.Errorf("%+v", s)
+	}
+	for _, method := range []string{"GET", "POST"} {
+		if p := lead.call(method, "/api/v1/jobs", nil).problem(); p.Code != job.CodeNotReady || !strings.Contains(p.Message, "removed from the cluster") {
+			t.Errorf("%s of a node that was removed: %+v", method, p)
+		}
 	}
 	rest := c.others(lead)
 	for _, m := range rest {

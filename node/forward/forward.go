@@ -138,10 +138,10 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == answerStale:
 		w.Header().Set(HeaderStale, strconv.FormatInt(f.t.StaleFor(f.o.Began).Milliseconds(), 10))
 		f.o.Local.ServeHTTP(w, r)
-	case f.t.Halted() != nil:
-		f.writeError(w, f.t.Halted())
-	case from != "":
+	case from != "" && f.t.Halted() == nil:
 		f.forwarded(w, r)
+	case f.t.outside() != nil:
+		f.writeError(w, f.t.outside())
 	case k == proxyOnce:
 		defer f.t.Use()()
 		f.stream(w, r)

@@ -90,7 +90,7 @@ func (c *request) fail() {
 		api.WriteError(c.w, err)
 		return
 	}
-	if err := c.f.t.Halted(); err != nil && !c.sent {
+	if err := c.f.t.outside(); err != nil && !c.sent {
 		c.f.writeError(c.w, err)
 		return
 	}

@@ -80,6 +80,8 @@ type TrackerOptions struct {
 	Self string // this node's id
 	// Why says which voters are missing, "" if a majority is there.
 	Why func(ctx context.Context) string
+	// Removed says that the cluster no longer has this node; nil: it has.
+	Removed func() error
 	// Lag is how much later than its leader's last word a follower may have applied it.
 	Lag time.Duration
 	// Interval is how often raft is asked without being told that something changed; default 1 s.
@@ -277,6 +279,14 @@ func (t *Tracker) Halted() error {
 		return *err
 	}
 	return nil
+}
+
+// outside is why this node need not wait for a leader: it takes no part, or was removed and hears of none.
+func (t *Tracker) outside() error {
+	if err := t.Halted(); err != nil || t.o.Removed == nil || t.Leader().Known() {
+		return err
+	}
+	return t.o.Removed()
 }
 
 // Yield says that this node puts its leadership down, to stop.

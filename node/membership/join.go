@@ -53,7 +53,7 @@ const (
 	joinTimeout   = 10 * time.Second // of one question
 	announceEvery = time.Second
 	// noLeaderTimeout is how long a node waits for a leader's word before it asks whether it is still a member.
-	noLeaderTimeout = 3 * time.Second
+	noLeaderTimeout = time.Second
 )
 
 // Run gets the node into its cluster and keeps its row true.

@@ -342,15 +342,23 @@ func (m *Members) Removed() bool {
 	return len(servers) > 0 && !in
 }
 
+// Outside is what a removed node says.
+func (m *Members) Outside() error {
+	if !m.Removed() {
+		return nil
+	}
+	return job.Errorf(job.CodeNotReady,
+		"use another node; stop this one, or empty its data directory and start it with --join to bring it back",
+		"node %s was removed from the cluster", m.id())
+}
+
 // Ready says why this node is not a working part of the cluster.
 func (m *Members) Ready() error {
 	if err := m.Stopped(); err != nil {
 		return err
 	}
-	if m.Removed() {
-		return job.Errorf(job.CodeNotReady,
-			"stop it; to bring it back, empty its data directory and start it with --join",
-			"this node was removed from the cluster")
+	if err := m.Outside(); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	why := m.why

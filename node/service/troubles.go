@@ -33,7 +33,8 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	if why := b.o.Members.WhyStopped(); why != nil {
 		return []wire.Trouble{stopped(s.Node, why)} // of the others it hears nothing
 	}
-	if s.Leader == "" && len(s.Members) > 0 { // a node that has not joined yet says that instead
+	// A node that has not joined yet, or was removed, says that instead.
+	if s.Leader == "" && len(s.Members) > 0 && !b.o.Members.Removed() {
 		out = append(out, b.leaderless(ctx))
 	}
 	if h := b.o.Members.Hold(); h != nil {
