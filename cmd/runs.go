@@ -52,7 +52,8 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			return c.Runs(ctx, q)
 		}, func(p *printer, page client.RunPage) {
 			if len(page.Runs) == 0 && len(args) == 0 && len(statuses) == 0 {
-				p.Printf("no open runs; finished ones: carillon runs JOB, or --status succeeded,failed,…\n")
+				p.Printf("no open runs; finished ones: carillon runs%s JOB, or --status succeeded,failed,…\n",
+					a.spaces.again())
 				return
 			}
 			p.runs(page, len(args) == 0)
@@ -94,7 +95,13 @@ func (p *printer) runs(page client.RunPage, withJob bool) {
 	p.More(page.NextCursor)
 }
 
-func runJob(r job.Run) string { return cmp.Or(r.JobName, r.JobID.String()) }
+func runJob(r job.Run) string {
+	name := cmp.Or(r.JobName, r.JobID.String())
+	if r.JobDeleted {
+		name += " (deleted)"
+	}
+	return name
+}
 
 // interval is occurrences that did not run, on one line: "×12 skipped: overlap 12:00–12:11".
 func (p *printer) interval(r job.Run) string {

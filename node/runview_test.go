@@ -232,3 +232,29 @@ func TestHistoryOfADeletedJobIsPaged(t *testing.T) {
 		t.Errorf("%d runs", total)
 	}
 }
+
+// The history of a job that was deleted goes on to say what it was called.
+func TestHistoryNamesDeletedJobs(t *testing.T) {
+	t.Parallel()
+	n, tg := start(t, t.TempDir()), newTarget(t)
+	n.create(tg.spec("payroll", "@manual"))
+	n.create(tg.spec("kept", "@manual"))
+	for _, name := range []string{"payroll", "kept"} {
+		ok[job.Run](n, "POST", "/api/v1/jobs/"+name+":run", nil)
+		n.eventually(name+" ran", func() bool { return n.count(name, job.RunSucceeded) == 1 })
+	}
+	id := n.get("payroll").ID
+	if a := n.call("DELETE", "/api/v1/jobs/payroll", nil); a.status != 204 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	n.create(tg.spec("payroll", "@manual")) // another one
+	runs := ok[wire.RunPage](n, "GET", "/api/v1/runs?status=succeeded", nil).Runs
+	if len(runs) != 2 {
+		t.Fatalf("%+v", runs)
+	}
+	for _, r := range runs {
+		if want := r.JobID == id; r.JobDeleted != want || r.JobName != map[bool]string{true: "payroll", false: "kept"}[want] {
+			t.Errorf("%s is called %q, deleted: %v", r.JobID, r.JobName, r.JobDeleted)
+		}
+	}
+}

@@ -133,23 +133,23 @@ func (r *Reader) waitReason(h *Held) string {
 // stretch of a day or a window of the calendars, so that this is most of a year at least.
 const maxBlackoutWalk = 500
 
-// NextRun is when the job will really fire: the first occurrence from the due one on that no calendar forbids, plus its
+// NextRun is when the job will really fire: the first occurrence from the due one on that is not skipped, plus its
 // jitter. A paused job shows none: nothing will happen until it is resumed.
 func (r *Reader) NextRun(h *Held) int64 {
 	if h.Place.Parked {
 		return 0
 	}
 	spec := &h.Def.Spec
-	if len(spec.Calendars) == 0 {
+	if len(spec.Calendars) == 0 && spec.DSTGap != "skip" {
 		return h.Place.Ready
 	}
 	at := time.UnixMilli(h.Place.At)
 	forbidden, err := r.Blackouts(spec.Namespace, spec.Calendars)
-	if err != nil || !Forbids(forbidden, at) {
+	if err != nil || !Forbids(forbidden, at) && spec.DSTGap != "skip" {
 		return h.Place.Ready
 	}
 	sched, err := Compile(spec, h.ID)
-	if err != nil {
+	if err != nil || !Forbids(forbidden, at) && !sched.Skipped(at) {
 		return h.Place.Ready
 	}
 	for range maxBlackoutWalk {
@@ -158,6 +158,9 @@ func (r *Reader) NextRun(h *Held) int64 {
 			if t := b.Until(at); t.After(until) {
 				until = t
 			}
+		}
+		if sched.Skipped(at) {
+			until = until.Add(time.Millisecond)
 		}
 		if !until.After(at) {
 			return at.UnixMilli() + sched.Delay().Milliseconds()

@@ -132,6 +132,8 @@ func (r *Reader) RecordedRun(seq uint64, rec *store.Record) (job.Run, error) {
 	}
 	if def != nil {
 		run.JobName = def.Spec.Name
+	} else if run.JobName, err = r.src.deleted.of(r.View, rec.Job); err != nil {
+		return run, err
 	}
 	if i := rec.Interval; !i.Empty() {
 		run = intervalRun(rec.Job, rec.Namespace, run.JobName, i)

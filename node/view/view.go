@@ -28,6 +28,8 @@ type Source struct {
 	Leads func() *scheduler.Scheduler // nil unless this node leads
 	// Calendar is a calendar as JSON, where those of the cluster are in another state; nil: they are in this one.
 	Calendar func(namespace, name string) []byte
+
+	deleted deletedNames
 }
 
 // View calls fn with a view of the state.

@@ -150,7 +150,7 @@ export function RunTable({ runs, short, named, foot, zone }) {
       html`<span><${Clock} at=${r.first} zone=${zone}/>${r.count > 1 && html`<span class="sub">
         ${'to '}<${Clock} at=${r.last} zone=${zone}/></span>`}
       </span>`, 'minmax(166px, 1fr)', 'lead'],
-    named && ['Job', (r) => r.job_deleted ? html`<span class="muted">deleted job ${r.job_id}</span>` :
+    named && ['Job', (r) => r.job_deleted ? html`<span class="muted">deleted job ${r.job_name || r.job_id}</span>` :
       html`<a href=${toJob(r)}>${r.job_name || r.job_id}</a>`, 'minmax(110px, 1fr)', 'wide'],
     ['Status', (r) => html`<${Status} of=${r.status} reason=${r.run_id ? undefined : r.reason}/>
       ${r.count > 1 && html` <span class="muted">× ${count(r.count)}</span>`}`, '118px'],
