@@ -19,9 +19,10 @@ type Config struct {
 // Options describe a Policy.
 type Options struct {
 	Config
-	Loopback bool                                // loopback addresses are allowed, unless Config says otherwise
+	Loopback bool                                // jobs may use this machine, unless Config says otherwise
 	OnDenied func(d *Denied)                     // called for every connection that was denied; nil: nothing
 	Resolver *net.Resolver                       // nil: the system's
+	Self     func() ([]net.Addr, error)          // the addresses of this machine's interfaces; nil: net.InterfaceAddrs
 	Control  func(network, address string) error // called with every address that may be dialled; an error prevents it
 }
 
@@ -30,6 +31,8 @@ type Policy struct {
 	o     Options
 	rules []rule
 	proxy *url.URL // nil: none
+	local bool     // this machine's own addresses are allowed, as its loopback ones
+	self  self
 }
 
 // Default has the built-in rules and nothing else.
@@ -54,7 +57,10 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // New makes a policy. The error is a *ConfigError.
 func New(o Options) (*Policy, error) {
-	p := &Policy{o: o, rules: builtinRules(o.Loopback)}
+	p := &Policy{o: o, rules: builtinRules(o.Loopback), local: o.Loopback}
+	if p.self.look = o.Self; p.self.look == nil {
+		p.self.look = net.InterfaceAddrs
+	}
 	for _, side := range []struct {
 		flag  string
 		list  []string
@@ -68,6 +74,9 @@ func New(o Options) (*Policy, error) {
 						":PORT, loopback or all", err}
 			}
 			p.rules = append(p.rules, rules...)
+			if strings.EqualFold(strings.TrimSpace(text), "loopback") {
+				p.local = side.allow
+			}
 		}
 	}
 	if o.Proxy != "" {
@@ -135,7 +144,11 @@ func (d *Denied) Error() string {
 func (p *Policy) judge(target string, a netip.Addr, port uint16) *Denied {
 	a = a.WithZone("").Unmap()
 	for _, form := range forms(a) {
-		if r := p.match(form, port); r != nil && !r.allow {
+		r := p.match(form, port)
+		if own := p.deny(form); own != nil && own.beats(r) {
+			r = own
+		}
+		if r != nil && !r.allow {
 			d := &Denied{Target: target, Address: a, Class: r.class, Rule: r.text}
 			if form != a {
 				d.Hidden = form

@@ -14,6 +14,7 @@ type Class string
 // The classes.
 const (
 	Loopback    Class = "loopback"
+	Self        Class = "self" // an address of this machine
 	LinkLocal   Class = "link_local"
 	Metadata    Class = "metadata"
 	Unspecified Class = "unspecified"
@@ -25,7 +26,7 @@ const (
 
 // is says it in a sentence: "127.0.0.1 is a loopback address".
 var is = map[Class]string{
-	Loopback: "a loopback address", LinkLocal: "a link-local address", Metadata: "a metadata address of a cloud",
+	Loopback: "a loopback address", Self: "an address of this machine", LinkLocal: "a link-local address", Metadata: "a metadata address of a cloud",
 	Unspecified: "an address of no host", Multicast: "a multicast address", Broadcast: "the broadcast address",
 	Operator: "denied on this worker", Unknown: "not an address that can be judged",
 }

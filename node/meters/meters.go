@@ -72,8 +72,8 @@ func New(log *slog.Logger, version string) *Meters {
 	}
 	m.limited = newLimited(log, counter("limited_total",
 		"Requests that were refused because a token, an address or a worker asked for too much, by reason.", "reason"))
-	for _, c := range []egress.Class{egress.Loopback, egress.LinkLocal, egress.Metadata, egress.Unspecified,
-		egress.Multicast, egress.Broadcast, egress.Operator, egress.Unknown} {
+	for _, c := range []egress.Class{egress.Loopback, egress.Self, egress.LinkLocal, egress.Metadata,
+		egress.Unspecified, egress.Multicast, egress.Broadcast, egress.Operator, egress.Unknown} {
 		m.egressDenied.WithLabelValues(string(c))
 	}
 	for _, c := range []job.Code{job.CodeInvalid, job.CodeUnknownField, job.CodeMalformed, job.CodeUnauthenticated,
