@@ -265,7 +265,9 @@ type notifyFlags struct {
 
 func (f *notifyFlags) register(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.webhooks, "notify-webhook", nil,
-		"NAME=URL, or NAME=@FILE: a webhook that jobs notify by its name; repeatable")
+		"[NAMESPACES/]NAME=URL, or NAME=@FILE: a webhook that jobs notify by its name; repeatable")
+	fl.StringSliceVar(&f.smtp.Namespaces, "smtp-namespaces", nil,
+		"namespaces whose jobs may send mail, * for all (default the namespace default)")
 	fl.StringVar(&f.smtp.Addr, "smtp-addr", "", "host:port of the mail server for notifications")
 	fl.StringVar(&f.smtp.From, "smtp-from", "", "address that notifications come from")
 	fl.StringVar(&f.smtp.User, "smtp-user", "", "user at the mail server (default $CARILLON_SMTP_USER)")
@@ -285,7 +287,11 @@ func secret(flag, path string) (string, error) {
 func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error) {
 	s := notify.Settings{SMTP: f.smtp}
 	for _, w := range f.webhooks {
-		name, to, ok := strings.Cut(w, "=")
+		ref, to, ok := strings.Cut(w, "=")
+		keys, name, err := job.GivenKeys(ref)
+		if err != nil {
+			return s, job.Invalid("--notify-webhook", "", "%v", err)
+		}
 		if !ok || !job.WebhookName(name) {
 			return s, job.Invalid("--notify-webhook", "use NAME=URL or NAME=@FILE; a name is letters, digits, - _ .",
 				"%q has no name", name)
@@ -300,16 +306,18 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 			return s, job.Invalid("--notify-webhook", "use a full URL such as https://hooks.example.com/x",
 				"what %s stands for is not an http or https URL", name)
 		}
-		if _, twice := s.Webhooks[name]; twice {
-			return s, job.Invalid("--notify-webhook", "give each name once", "%s is given twice", name)
+		for _, key := range keys {
+			if _, twice := s.Webhooks[key]; twice {
+				return s, job.Invalid("--notify-webhook", "give each name once", "%s is given twice", key)
+			}
+			if s.Webhooks == nil {
+				s.Webhooks = map[string]string{}
+			}
+			s.Webhooks[key] = to
 		}
-		if s.Webhooks == nil {
-			s.Webhooks = map[string]string{}
-		}
-		s.Webhooks[name] = to
 	}
 	if f.smtp.Addr == "" {
-		if f.smtp.From != "" || f.smtp.User != "" || f.passwordFile != "" {
+		if f.smtp.From != "" || f.smtp.User != "" || f.passwordFile != "" || len(f.smtp.Namespaces) > 0 {
 			return s, job.Invalid("--smtp-addr", "give the mail server, such as mail.example.com:587",
 				"there is no mail server")
 		}
@@ -322,6 +330,12 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 	if !job.EmailAddress(f.smtp.From) {
 		return s, job.Invalid("--smtp-from", "use an address such as carillon@example.com",
 			"%q is not an e-mail address", f.smtp.From)
+	}
+	for _, space := range f.smtp.Namespaces {
+		if space != job.AllNamespaces && !job.NamespaceName(space) {
+			return s, job.Invalid("--smtp-namespaces", "use names of namespaces, or * for all", "%q is not a namespace",
+				space)
+		}
 	}
 	if s.SMTP.User == "" {
 		s.SMTP.User = env("CARILLON_SMTP_USER")

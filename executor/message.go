@@ -40,23 +40,30 @@ type MessageOptions struct {
 	Egress *egress.Policy
 }
 
-// ParseBrokers reads the brokers of a worker, each NAME=URL.
+// ParseBrokers reads the brokers of a worker, each NAME=URL, or NAMESPACES/NAME=URL for other namespaces than the usual
+// one. The keys are those of job.Given.
 func ParseBrokers(list []string) (map[string]job.Broker, error) {
 	out := map[string]job.Broker{}
 	for _, s := range list {
-		name, u, ok := strings.Cut(s, "=")
+		ref, u, ok := strings.Cut(s, "=")
+		keys, name, err := job.GivenKeys(ref)
+		if err != nil {
+			return nil, err
+		}
 		if !ok || !job.IsBrokerName(name) {
 			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has " +
 				"letters, digits, dots, dashes and underscores")
-		}
-		if _, ok := out[name]; ok {
-			return nil, fmt.Errorf("the broker %s is given twice", name)
 		}
 		b, err := job.ParseBroker(u)
 		if err != nil {
 			return nil, fmt.Errorf("broker %s: %w", name, err)
 		}
-		out[name] = b
+		for _, key := range keys {
+			if _, twice := out[key]; twice {
+				return nil, fmt.Errorf("the broker %s is given twice", key)
+			}
+			out[key] = b
+		}
 	}
 	return out, nil
 }
@@ -67,7 +74,7 @@ type Message struct {
 	o MessageOptions
 
 	mu      sync.Mutex
-	brokers map[string]*sharedBroker // by the name or URL that jobs use
+	brokers map[string]*sharedBroker // by the key of a name (job.Given), or by the URL that jobs use
 	swept   time.Time
 	closed  bool
 }
@@ -150,7 +157,7 @@ func (m *Message) Run(ctx context.Context, a job.Assignment) job.Result {
 	if err != nil {
 		return permanent("payload: data: %v", err)
 	}
-	b, err := m.take(p.Broker)
+	b, err := m.take(p.Broker, a.Namespace)
 	if err != nil {
 		return failed(err)
 	}
@@ -183,23 +190,31 @@ func isDenied(err error) bool { return errors.As(err, new(*egress.Denied)) }
 // attempt.
 func doubtful(err error) error { return fmt.Errorf("%v; another address did not answer", err) }
 
-// take finds the connection to a broker, by the name that this worker was given for it or by its URL.
-func (m *Message) take(ref string) (*sharedBroker, error) {
+// take finds the connection to a broker, by the name that this worker was given for it, for the namespace of the job, or
+// by its URL.
+func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, errors.New("the runner is closed")
 	}
 	m.sweepLocked()
-	b := m.brokers[ref]
+	addr, key, named := job.Given(m.o.Brokers, namespace, ref)
+	if !named {
+		key = ref
+	}
+	b := m.brokers[key]
 	if b == nil {
-		addr, named := m.o.Brokers[ref]
 		switch {
 		case named:
 		case !strings.Contains(ref, "://"):
 			// Another worker may know it, and this one may after its next start: not hopeless.
-			return nil, fmt.Errorf("this worker knows no broker %q: start it with --broker %s=URL, or have the job "+
-				"select workers that know it", ref, ref)
+			flag := ref
+			if cmp.Or(namespace, job.DefaultNamespace) != job.DefaultNamespace {
+				flag = namespace + "/" + ref
+			}
+			return nil, fmt.Errorf("this worker knows no broker %q for namespace %s: start it with --broker %s=URL, or "+
+				"have the job select workers that know it", ref, cmp.Or(namespace, job.DefaultNamespace), flag)
 		default:
 			var err error
 			if addr, err = job.ParseBroker(ref); err != nil {
@@ -216,7 +231,7 @@ func (m *Message) take(ref string) (*sharedBroker, error) {
 			return nil, err
 		}
 		b = &sharedBroker{broker: made}
-		m.brokers[ref] = b
+		m.brokers[key] = b
 	}
 	b.users++
 	return b, nil

@@ -393,13 +393,13 @@ func TestParseBrokers(t *testing.T) {
 func TestMessageConnectionsAreBounded(t *testing.T) {
 	m := newTestMessage(t)
 	for i := range maxBrokers {
-		b, err := m.take(fmt.Sprintf("nats://127.0.0.1:%d", i+1))
+		b, err := m.take(fmt.Sprintf("nats://127.0.0.1:%d", i+1), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.release(b)
 	}
-	if _, err := m.take("nats://127.0.0.1:9999"); err == nil {
+	if _, err := m.take("nats://127.0.0.1:9999", ""); err == nil {
 		t.Error("one more was taken")
 	}
 	m.mu.Lock()
@@ -408,10 +408,55 @@ func TestMessageConnectionsAreBounded(t *testing.T) {
 	}
 	m.swept = time.Time{}
 	m.mu.Unlock()
-	if _, err := m.take("nats://127.0.0.1:9999"); err != nil {
+	if _, err := m.take("nats://127.0.0.1:9999", ""); err != nil {
 		t.Error(err)
 	}
 	if left := slices.Collect(maps.Keys(m.brokers)); len(left) != 1 {
 		t.Errorf("%d connections are left", len(left))
+	}
+}
+
+// A broker that the operator named, with its password, is for jobs of the namespaces that were named with it.
+func TestBrokersOfNamespaces(t *testing.T) {
+	brokers, err := ParseBrokers([]string{"orders=nats://a:1", "team-a,team-b/orders=nats://b:2", "*/all=nats://c:3", "team-b/all=nats://d:4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMessage(MessageOptions{Brokers: brokers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	for _, c := range []struct{ namespace, name, host string }{
+		{"", "orders", "a:1"}, {"default", "orders", "a:1"}, {"team-a", "orders", "b:2"}, {"team-b", "orders", "b:2"},
+		{"team-c", "orders", ""}, {"", "all", "c:3"}, {"team-a", "all", "c:3"}, {"team-b", "all", "d:4"}, {"", "team-a/orders", ""},
+		{"team-c", "team-a/orders", ""},
+	} {
+		addr, _, ok := job.Given(brokers, c.namespace, c.name)
+		if ok != (c.host != "") || ok && addr.Hosts[0] != c.host {
+			t.Errorf("%s in %q: %v, %v", c.name, c.namespace, addr, ok)
+		}
+		b, err := m.take(c.name, c.namespace)
+		if (err == nil) != ok {
+			t.Errorf("%s in %q: %v", c.name, c.namespace, err)
+		}
+		if err == nil {
+			m.release(b)
+		}
+	}
+	if len(m.brokers) != 5 { // one for each line and namespace, and no more
+		t.Errorf("%d connections", len(m.brokers))
+	}
+	r := m.Run(t.Context(), job.Assignment{Namespace: "team-c", Payload: []byte(`{"broker":"orders","subject":"x"}`)})
+	if r.Outcome != job.OutcomeFailed || r.Permanent || !strings.Contains(r.Error, `"orders" for namespace team-c`) || !strings.Contains(r.Error, "--broker team-c/orders=URL") {
+		t.Errorf("%+v", r)
+	}
+	for _, bad := range []string{"team a/orders=nats://a:1", "/orders=nats://a:1", "team-a/=nats://a:1", "team-a,/orders=nats://a:1"} {
+		if _, err := ParseBrokers([]string{bad}); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+	if _, err := ParseBrokers([]string{"orders=nats://a:1", "default,team-a/orders=nats://b:2"}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Error(err)
 	}
 }

@@ -35,7 +35,7 @@ func (o *Outbox) send(ctx context.Context, d *delivery) {
 		o.BeforeSend(ctx)
 	}
 	try(store.ChannelWebhook, func() Result {
-		url, _, err := o.Settings.URL(&d.to)
+		url, _, err := o.Settings.URL(d.msg.Namespace, &d.to)
 		if err != nil { // another node that leads later may know it
 			return Result{Outcome: Retry, Err: err}
 		}

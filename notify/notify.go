@@ -16,7 +16,7 @@ import (
 
 // Settings are what a node was started with.
 type Settings struct {
-	Webhooks map[string]string // by name: URLs that jobs do not spell out
+	Webhooks map[string]string // URLs that jobs do not spell out, see job.Given
 	SMTP     SMTP
 	Timeout  time.Duration // of one try; 0: 15 s
 	// Egress says which receivers jobs may name by a URL; nil: egress.Default. Those of Webhooks are the operator's.
@@ -36,31 +36,45 @@ func (s *Settings) timeout() time.Duration {
 }
 
 // Check refuses a job's notify that a node with these settings could not serve: the loss would go unnoticed.
-func (s *Settings) Check(n *job.Notify) error {
+func (s *Settings) Check(namespace string, n *job.Notify) error {
 	if n == nil {
 		return nil
 	}
 	if name, ok := n.WebhookName(); ok {
-		if _, known := s.Webhooks[name]; !known {
-			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+name+"=URL, or give a URL",
-				"there is no webhook %q on the leader", name)
+		if _, _, known := job.Given(s.Webhooks, namespace, name); !known {
+			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+given(namespace, name)+
+				"=URL, or give a URL", "there is no webhook %q on the leader for namespace %s", name, namespace)
 		}
 	}
-	if len(n.Email) > 0 && s.SMTP.Addr == "" {
+	switch {
+	case len(n.Email) == 0:
+	case s.SMTP.Addr == "":
 		return job.Invalid("notify.email", "start the nodes with --smtp-addr and --smtp-from, or use notify.webhook",
 			"the leader has no mail server")
+	case !s.SMTP.serves(namespace):
+		return job.Invalid("notify.email", "start the nodes with --smtp-namespaces "+namespace+", or use notify.webhook",
+			"the mail server of the leader is not for namespace %s", namespace)
 	}
 	return nil
 }
 
+// given is a name as the flag has it.
+func given(namespace, name string) string {
+	if namespace == job.DefaultNamespace {
+		return name
+	}
+	return namespace + "/" + name
+}
+
 // URL is where a job's webhook is. Where is a name for its receiver that can be shown: a URL is often a secret.
-func (s *Settings) URL(n *job.Notify) (url, where string, err error) {
+func (s *Settings) URL(namespace string, n *job.Notify) (url, where string, err error) {
 	if name, ok := n.WebhookName(); ok {
-		url, known := s.Webhooks[name]
+		url, key, known := job.Given(s.Webhooks, namespace, name)
 		if !known {
-			return "", "webhook " + name, fmt.Errorf("this node was not started with a webhook %q", name)
+			return "", "webhook " + name, fmt.Errorf("this node was not started with a webhook %q for namespace %s", name,
+				namespace)
 		}
-		return url, "webhook " + name, nil
+		return url, "webhook " + key, nil
 	}
 	return n.Webhook, hostOf(n.Webhook), nil
 }

@@ -258,7 +258,7 @@ func (o *Outbox) prepare(now int64, n store.Notice, spec *job.Spec, cluster stri
 	d := &delivery{n: n, to: *spec.Notify, where: map[store.Channels]string{}}
 	d.msg = message(&n, spec, cluster)
 	if d.to.Webhook != "" {
-		_, d.where[store.ChannelWebhook], _ = o.Settings.URL(&d.to)
+		_, d.where[store.ChannelWebhook], _ = o.Settings.URL(d.msg.Namespace, &d.to)
 	}
 	if len(d.to.Email) > 0 {
 		d.where[store.ChannelEmail] = "mail"

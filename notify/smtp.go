@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,8 +12,11 @@ import (
 	"net"
 	"net/smtp"
 	"net/textproto"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // SMTP is a mail server and who mail comes from. Addr "": there is none.
@@ -22,6 +26,17 @@ type SMTP struct {
 	User     string
 	Password string
 	TLS      *tls.Config // nil: the system's roots
+	// Namespaces are those whose jobs may send mail by it; none: the usual one, and * is all.
+	Namespaces []string
+}
+
+// serves says that jobs of a namespace may send mail.
+func (s *SMTP) serves(namespace string) bool {
+	namespace = cmp.Or(namespace, job.DefaultNamespace)
+	if len(s.Namespaces) == 0 {
+		return namespace == job.DefaultNamespace
+	}
+	return slices.Contains(s.Namespaces, namespace) || slices.Contains(s.Namespaces, job.AllNamespaces)
 }
 
 // Mail sends a message to addresses, in one mail. It arrived if the server took it for one of them; the error then
@@ -31,6 +46,9 @@ func (s *Settings) Mail(ctx context.Context, to []string, m *Message) Result {
 	defer cancel()
 	if s.SMTP.Addr == "" {
 		return again(errors.New("this node was not started with a mail server"))
+	}
+	if !s.SMTP.serves(m.Namespace) { // another node that leads later may have other settings
+		return again(fmt.Errorf("the mail server of this node is not for namespace %s", m.Namespace))
 	}
 	return s.SMTP.mail(ctx, to, m)
 }

@@ -163,20 +163,20 @@ func TestSettingsCheck(t *testing.T) {
 		{nil, ""}, {&job.Notify{Webhook: "ops"}, ""}, {&job.Notify{Webhook: "https://x.example/"}, ""},
 		{&job.Notify{Webhook: "dev"}, "notify.webhook"}, {&job.Notify{Email: []string{"a@b.c"}}, "notify.email"},
 	} {
-		err := s.Check(c.n)
+		err := s.Check(job.DefaultNamespace, c.n)
 		e, _ := err.(*job.Error)
 		if (c.field == "") != (err == nil) || e != nil && e.Field != c.field {
 			t.Errorf("%+v: %v", c.n, err)
 		}
 	}
-	if u, where, err := s.URL(&job.Notify{Webhook: "ops"}); err != nil || u != "https://hooks.example.com/secret" ||
+	if u, where, err := s.URL(job.DefaultNamespace, &job.Notify{Webhook: "ops"}); err != nil || u != "https://hooks.example.com/secret" ||
 		where != "webhook ops" {
 		t.Error(u, where, err)
 	}
-	if _, where, err := s.URL(&job.Notify{Webhook: "https://h.example/secret"}); err != nil || where != "h.example" {
+	if _, where, err := s.URL(job.DefaultNamespace, &job.Notify{Webhook: "https://h.example/secret"}); err != nil || where != "h.example" {
 		t.Error(where, err)
 	}
-	if _, _, err := s.URL(&job.Notify{Webhook: "dev"}); err == nil {
+	if _, _, err := s.URL(job.DefaultNamespace, &job.Notify{Webhook: "dev"}); err == nil {
 		t.Error("an unknown name")
 	}
 	for status, says := range map[string]string{"dead": "failed", "quarantined": "quarantine", "expired": "deadline",
@@ -198,6 +198,41 @@ func TestMessagesSayTheNamespace(t *testing.T) {
 		said := slices.Contains(m.lines(), [2]string{"Namespace", space})
 		if said != (space != job.DefaultNamespace) {
 			t.Errorf("%s: %q", space, m.lines())
+		}
+	}
+}
+
+// Attack: a job of another namespace sends by the webhook, or by the mail server, that the operator gave to one.
+func TestReceiversOfNamespaces(t *testing.T) {
+	hook, mail := &job.Notify{Webhook: "ops"}, &job.Notify{Email: []string{"a@b.c"}}
+	for name, c := range map[string]struct {
+		s          Settings
+		hook, mail map[string]bool // of which namespaces
+	}{
+		"the usual one": {Settings{Webhooks: map[string]string{"ops": "https://h/"}, SMTP: SMTP{Addr: "h:25"}},
+			map[string]bool{"default": true}, map[string]bool{"default": true}},
+		"another one": {Settings{Webhooks: map[string]string{"team-a/ops": "https://h/"}, SMTP: SMTP{Addr: "h:25", Namespaces: []string{"team-a"}}},
+			map[string]bool{"team-a": true}, map[string]bool{"team-a": true}},
+		"all": {Settings{Webhooks: map[string]string{"*/ops": "https://h/"}, SMTP: SMTP{Addr: "h:25", Namespaces: []string{"*"}}},
+			map[string]bool{"default": true, "team-a": true}, map[string]bool{"default": true, "team-a": true}},
+	} {
+		for _, space := range []string{"default", "team-a"} {
+			if err := c.s.Check(space, hook); (err == nil) != c.hook[space] {
+				t.Errorf("%s: webhook in %s: %v", name, space, err)
+			}
+			if _, _, err := c.s.URL(space, hook); (err == nil) != c.hook[space] {
+				t.Errorf("%s: URL in %s: %v", name, space, err)
+			}
+			if err := c.s.Check(space, mail); (err == nil) != c.mail[space] {
+				t.Errorf("%s: mail in %s: %v", name, space, err)
+			}
+			if c.mail[space] {
+				continue
+			}
+			// The node that leads when it is sent may have other settings than the one that took the job.
+			if r := c.s.Mail(t.Context(), mail.Email, &Message{Namespace: space}); r.Outcome != Retry || !strings.Contains(r.Err.Error(), space) {
+				t.Errorf("%s: sent for %s: %+v", name, space, r)
+			}
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (b *Service) checkFields(ctx context.Context, spec *job.Spec, since time.Ti
 		return err
 	}
 	if spec.Notify != nil {
-		if err := b.o.Notify.Check(spec.Notify); err != nil {
+		if err := b.o.Notify.Check(spec.Namespace, spec.Notify); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,43 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// What an operator gives to jobs under a name, such as a broker with its password, is for the jobs of some namespaces:
+// "orders" for those of the usual one, "team-a,team-b/orders" for those of two, "*/orders" for all. The maps that hold
+// such things have the name as the key, after the namespace and a slash if it is not the usual one.
+
+// GivenKeys are the keys of what is given as ref. The name, which may be checked, is behind the namespaces.
+func GivenKeys(ref string) (keys []string, name string, err error) {
+	spaces, name, ok := strings.Cut(ref, "/")
+	if !ok {
+		return []string{ref}, ref, nil
+	}
+	for _, space := range strings.Split(spaces, ",") {
+		switch {
+		case space == DefaultNamespace:
+			keys = append(keys, name)
+		case space == AllNamespaces || NamespaceName(space):
+			keys = append(keys, space+"/"+name)
+		default:
+			return nil, name, fmt.Errorf("%q is not a namespace; write NAMESPACE/NAME, several with commas, or */NAME for all", space)
+		}
+	}
+	return keys, name, nil
+}
+
+// Given finds what jobs of a namespace (empty: the usual one) have under a name, and its key. One for the namespace
+// comes before one for all.
+func Given[V any](all map[string]V, namespace, name string) (v V, key string, ok bool) {
+	if key = name; cmp.Or(namespace, DefaultNamespace) != DefaultNamespace {
+		key = namespace + "/" + name
+	}
+	if v, ok = all[key]; !ok {
+		key = AllNamespaces + "/" + name
+		v, ok = all[key]
+	}
+	return v, key, ok
+}
