@@ -441,3 +441,26 @@ func (n *testNode) putSealed(name string, version uint64, sealed []byte) {
 		n.t.Fatalf("%+v, %v", reply, err)
 	}
 }
+
+// Attack: an admin of one namespace sets secrets until the cluster takes no more, and nobody else can set one.
+func TestOneNamespaceDoesNotUseUpAllSecrets(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir(), func(c *Config) { c.Keys.On = true })
+	const most = 512
+	put := func(namespace string, i int) apiAnswer {
+		return n.call("PUT", fmt.Sprintf("/api/v1/secrets/k%d?namespace=%s", i, namespace), map[string]any{"value": "v"})
+	}
+	for i := range most {
+		if a := put("team-a", i); a.status != 200 {
+			t.Fatalf("secret %d: %d %s", i, a.status, a.body)
+		}
+	}
+	if p := put("team-a", most).problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "512 secrets") {
+		t.Errorf("one more: %+v", p)
+	}
+	for namespace, i := range map[string]int{"team-a": 7, "team-b": most} { // another value, and another namespace
+		if a := put(namespace, i); a.status != 200 {
+			t.Errorf("%s: %d %s", namespace, a.status, a.body)
+		}
+	}
+}

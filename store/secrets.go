@@ -55,6 +55,16 @@ func (s *Store) Secret(k SecretKey) (*Secret, bool) {
 	return row, ok
 }
 
+// SecretsIn is how many secrets a namespace has as of the newest commit.
+func (s *Store) SecretsIn(namespace string) (n int) {
+	for k := range *s.secrets.Load() {
+		if k.Namespace == namespace {
+			n++
+		}
+	}
+	return n
+}
+
 // EachSecret calls fn with all rows as of the newest commit, by namespace and name. They must not be changed.
 func (s *Store) EachSecret(fn func(SecretKey, *Secret)) {
 	x := *s.secrets.Load()

@@ -12,6 +12,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// maxSecretsIn bounds how many secrets a namespace has, so that none uses up what all of them share (fsm.MaxSecrets).
+// Requests that come at the same moment may go a little beyond it.
+const maxSecretsIn = 512
+
 // PutSecret implements api.Backend. The leader seals the value before it proposes anything: what is in the log can be
 // read by those who have the cluster's keys, and by no one else.
 func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretRequest, rq api.Request) (wire.Secret,
@@ -24,6 +28,10 @@ func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretReque
 			if version = row.Version + 1; hosts == nil {
 				hosts = row.Hosts
 			}
+		} else if b.o.Store.SecretsIn(k.Namespace) >= maxSecretsIn {
+			// Judged before it is proposed: members of an older version know of no such limit and would apply it.
+			return nil, job.Errorf(job.CodeState, "delete some of them, or use another namespace",
+				"namespace %s has %d secrets already", k.Namespace, maxSecretsIn)
 		}
 		sealed, err := b.o.Vault.Seal(k, version, s.Value)
 		if err != nil {
