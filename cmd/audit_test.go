@@ -101,3 +101,16 @@ func TestAuditOfANarrowTerminal(t *testing.T) {
 		}
 	}
 }
+
+// A submit whose name is taken looks at the job of that name; that is no second try to make it.
+func TestRefusedDuplicateLeavesOneRecord(t *testing.T) {
+	s := newShell(t)
+	submit := []string{"submit", "--name", "once", "--queue", "q", "--schedule"}
+	s.want(exit.OK, "", append(submit, "@manual")...)
+	s.want(exit.OK, "", append(submit, "@manual")...) // it is there already
+	s.want(exit.Conflict, "", append(submit, "@daily")...)
+	stdout, _ := s.want(exit.OK, "", "audit", "export")
+	if n := strings.Count(stdout, `"action":"job.create"`); n != 3 {
+		t.Errorf("three submits left %d records:\n%s", n, stdout)
+	}
+}

@@ -242,3 +242,21 @@ func TestReleaseCommand(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// No token of a backup is good for anything until one is resumed, so that the hints name the way in without one.
+func TestRestoreNamesTheAdminSocket(t *testing.T) {
+	s, admin := secureShell(t)
+	s.env["CARILLON_TOKEN"] = admin
+	file, data := filepath.Join(t.TempDir(), "b"), filepath.Join(t.TempDir(), "d")
+	s.want(exit.OK, "", "backup", file)
+	stdout, _ := s.want(exit.OK, "", "restore", file, "--data-dir", data, "--node-id", "n1")
+	for _, command := range []string{"cluster release", "token resume ID"} {
+		if !strings.Contains(stdout, "`carillon --addr unix:"+filepath.Join(data, node.AdminSocket)+" "+command+"`") {
+			t.Errorf("no way to %s in %s", command, stdout)
+		}
+	}
+	stdout, _ = s.want(exit.OK, "", "restore", file, "--data-dir", data+"2", "--node-id", "n1", "--keep-tokens")
+	if strings.Contains(stdout, "unix:") || !strings.Contains(stdout, "`carillon cluster release`") {
+		t.Error(stdout)
+	}
+}

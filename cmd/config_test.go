@@ -188,3 +188,17 @@ func TestWrongSettings(t *testing.T) {
 		t.Errorf("%+v", w["timeout"])
 	}
 }
+
+// A zero that stands for something else is shown as that.
+func TestConfigShowsWhatDefaultsMean(t *testing.T) {
+	all := origins(t, newShell(t), "server")
+	for name, want := range map[string]string{"lease": "30s", "max-connections": "16384", "shell-memory": "no limit", "remove-dead-after": "never",
+		"groups": "1", "raft-multiplier": "1", "insecure": "false"} {
+		if got := all[name]; got.From != "default" || !strings.HasPrefix(got.Value, want) {
+			t.Errorf("%s: %+v, want %s", name, got, want)
+		}
+	}
+	if got := all["egress-proxy"]; got.Value != "" {
+		t.Errorf("%+v", got)
+	}
+}

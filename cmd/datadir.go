@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/compare"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
@@ -193,12 +195,16 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		if r.Keys == datadir.KeysRestored {
 			secure = " --secure --listen HOST:PORT"
 		}
+		carillon := "carillon"
+		if r.Suspended > 0 { // until one is resumed, no token is good for anything
+			carillon += " --addr unix:" + filepath.Join(r.DataDir, node.AdminSocket)
+		}
 		p.Printf("start it with `carillon server --node-id %s --data-dir %s%s`; it is on hold until "+
-			"`carillon cluster release`\n", r.NodeID, r.DataDir, secure)
+			"`%s cluster release`\n", r.NodeID, r.DataDir, secure, carillon)
 		p.renamed(r.Renamed)
 		if r.Suspended > 0 {
-			p.Printf("%s of the backup: suspended; `carillon token resume ID` makes one valid again, or restore with "+
-				"--keep-tokens\n", plural(r.Suspended, "token"))
+			p.Printf("%s of the backup: suspended; `%s token resume ID` makes one valid again, or restore with "+
+				"--keep-tokens\n", plural(r.Suspended, "token"), carillon)
 		}
 		switch {
 		case r.Keys == datadir.KeysLeftOut:

@@ -50,7 +50,7 @@ func (p *printer) dead(page client.DeadPage) {
 			p.WhenCell(d.FinishedAt), output.Dash(number(d.Attempt)), p.why(d.Run))...)
 	}
 	if !p.Unfinished {
-		t.Text("redrive them: carillon dead redrive ID... | --job JOB | --all")
+		t.Text("redrive them: carillon dead redrive" + spaces.again() + " ID... | --job JOB | --all")
 	}
 	p.Table(t)
 	p.More(page.NextCursor)

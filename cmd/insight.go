@@ -53,7 +53,7 @@ func (p *printer) whyNot(w client.Why, j job.Job) {
 	p.Printf("%s\n", local(w.Verdict))
 	if failing(j) {
 		p.Printf("its last run is %s, %s: carillon logs %s, carillon runs %[3]s\n",
-			p.RunStatus(j.LastRunStatus), p.When(j.LastRunAt), cmp.Or(j.Name, j.ID.String()))
+			p.RunStatus(j.LastRunStatus), p.When(j.LastRunAt), cmp.Or(j.Name, j.ID.String())+p.a.spaces.again())
 	}
 	t := output.Table{Wrap: true}
 	for _, c := range w.Checks {
@@ -62,7 +62,7 @@ func (p *printer) whyNot(w client.Why, j job.Job) {
 			state = "later" // its time has not come: nothing is wrong
 		}
 		if c.Remedy != "" && state != wire.CheckOK {
-			text += "; " + exit.AsCommands(c.Remedy)
+			text += "; " + exit.AsCommands(c.Remedy, p.a.spaces.typed())
 		}
 		color := map[string]string{wire.CheckOK: terminal.Green, wire.CheckBlocked: terminal.Red}[state]
 		t.Row(p.Paint(cmp.Or(color, terminal.Yellow), state), c.Check, text)

@@ -51,6 +51,22 @@ func (s *spaces) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// typed is the namespace that was typed: who follows a hint has to type it again.
+func (s *spaces) typed() string {
+	if s.from != "" {
+		return ""
+	}
+	return s.name
+}
+
+// again is the flag of it, with a blank before it.
+func (s *spaces) again() string {
+	if s.typed() == "" {
+		return ""
+	}
+	return " -n " + s.typed()
+}
+
 // asked is what requests say.
 func (s *spaces) asked() string {
 	if s.all {

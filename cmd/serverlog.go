@@ -69,9 +69,9 @@ func (a *app) report(w io.Writer, err error) int {
 	case err != nil && a.logsJSON():
 		return exit.Log(newLogger(w, "info", "json"), err)
 	case err != nil && a.wantsJSON():
-		return exit.JSON(w, err)
+		return exit.JSON(w, err, a.spaces.typed())
 	}
-	return exit.Text(w, err)
+	return exit.Text(w, err, a.spaces.typed())
 }
 
 // usage is an error in how a command was called.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/applier"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
@@ -102,33 +103,33 @@ func sameJob(ctx context.Context, c *client.Client, spec job.Spec, file string,
 	if err != nil {
 		return j, false, err
 	}
-	var r client.BulkResult
-	// the key, if there is one, is that of the create
+	var r client.ApplyResult
+	// The key, if there is one, is that of the create. A dry run leaves no second record in the audit.
 	quiet := client.WithIdempotencyKey(client.WithRaw(ctx, func([]byte) {}), "")
-	err = c.BulkCreate(quiet, bytes.NewReader(append(line, '\n')), func(b client.BulkResult) error {
-		r = b
-		return nil
-	})
+	err = c.ApplyJobs(quiet, bytes.NewReader(append(line, '\n')), client.ApplyOptions{DryRun: true},
+		func(a client.ApplyResult) error {
+			r = a
+			return nil
+		})
 	switch {
 	case err != nil:
 		return j, false, err
-	case r.Error != nil && r.Error.Code != job.CodeDuplicateName:
-		return j, false, r.Error
-	case r.Error != nil || r.JobID == nil:
+	case r.Status != wire.ApplyUnchanged || r.JobID == nil:
 		var e *job.Error
 		if errors.As(taken, &e) {
 			said := *e
 			said.Message += ", with another definition"
-			said.Remedy = "choose another name, or change that job: carillon jobs edit " + spec.Name
+			said.Remedy = "choose another name, or change that job: `carillon jobs edit " + spec.Name
 			if file != "" {
 				said.Remedy += " --file " + file
 			}
+			said.Remedy += "`"
 			taken = &said
 		}
 		return j, false, taken
 	}
 	j, err = c.GetJob(ctx, r.JobID.String())
-	return j, r.Status == "exists", err
+	return j, err == nil, err
 }
 
 func nextRun(p *printer, j job.Job) string {
@@ -140,7 +141,7 @@ func nextRun(p *printer, j job.Job) string {
 	case j.NextRunAt != 0:
 		return ", next run " + p.When(j.NextRunAt)
 	case strings.EqualFold(j.Schedule, "@manual"):
-		return ", runs when triggered: carillon jobs run " + ref(j)
+		return ", runs when triggered: carillon jobs run " + ref(j) + p.a.spaces.again()
 	}
 	return ", no further run"
 }

@@ -33,6 +33,9 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 		"most CPU time of a process of a shell job (default no limit)")
 	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
 	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
+	for _, name := range []string{"shell-memory", "shell-file-size"} {
+		fl.Lookup(name).DefValue = "" // 0B stands for what the text says
+	}
 	fl.StringVar(&c.Shell.User, "shell-user", "",
 		"user that shell jobs run as; needs root (default that of this process, which a secure cluster does not allow)")
 	fl.BoolVar(&c.Shell.AsNode, "shell-as-node", false,
@@ -54,7 +57,7 @@ func (c *toolFlags) registerEgress(fl *pflag.FlagSet) {
 
 func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&c.Brokers, "broker", nil,
-		"NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+		"[NAMESPACES/]NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
 }
 
 // readEnv adds what is in the environment, where others cannot see it.

@@ -78,8 +78,8 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// JSON says in one line of JSON what went wrong and how to get out of it.
-func JSON(w io.Writer, err error) int {
+// JSON says in one line of JSON what went wrong and how to get out of it. namespace is as in AsCommands.
+func JSON(w io.Writer, err error, namespace string) int {
 	f := failure{ExitCode: Code(err)}
 	if f.ExitCode == Changes {
 		return f.ExitCode
@@ -91,7 +91,7 @@ func JSON(w io.Writer, err error) int {
 		f.Error = job.Error{Code: "interrupted", Message: "interrupted"}
 	case errors.As(err, &e):
 		f.Error = *e
-		f.Remedy = AsCommands(e.Remedy)
+		f.Remedy = AsCommands(e.Remedy, namespace)
 		f.Where = strings.TrimSuffix(where(err, e), ": ")
 	case errors.As(err, &bad):
 		f.Error = job.Error{Code: job.CodeInvalid, Message: err.Error(),
@@ -126,8 +126,8 @@ func (m masked) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Text says on standard error what went wrong and how to get out of it.
-func Text(w io.Writer, err error) int {
+// Text says on standard error what went wrong and how to get out of it. namespace is as in AsCommands.
+func Text(w io.Writer, err error, namespace string) int {
 	code := Code(err)
 	if err == nil || code == Changes {
 		return code
@@ -149,7 +149,7 @@ func Text(w io.Writer, err error) int {
 	plain.Remedy = ""
 	fmt.Fprintf(w, "error: %s%s\n", where(err, e), plain.Error())
 	if e.Remedy != "" {
-		fmt.Fprintf(w, "hint: %s\n", AsCommands(e.Remedy))
+		fmt.Fprintf(w, "hint: %s\n", AsCommands(e.Remedy, namespace))
 	}
 	return code
 }
@@ -165,7 +165,7 @@ func Log(log *slog.Logger, err error) int {
 		plain := *e
 		plain.Remedy = ""
 		log.Error("command failed", "error", where(err, e)+plain.Error(), "code", string(e.Code), "remedy",
-			AsCommands(e.Remedy), "exit_code", code)
+			AsCommands(e.Remedy, ""), "exit_code", code)
 	default:
 		log.Error("command failed", "error", err.Error(), "exit_code", code)
 	}
@@ -193,10 +193,23 @@ var (
 	)
 	putCalendar = regexp.MustCompile(`PUT /api/v1/calendars/\S*`)
 	postVerb    = regexp.MustCompile(`POST /api/v1/(jobs|queues)/([^\s:]+):(run|resume)\b`)
+	// inNamespace are the commands that take -n.
+	inNamespace = regexp.MustCompile("`carillon (?:apply|calendars|dead|diff|jobs|logs|queues|runs|secret|" +
+		"submit|upcoming|why)\\b[^`]*`")
 )
 
-// AsCommands is a remedy for who typed a command.
-func AsCommands(remedy string) string {
+// AsCommands is a remedy for who typed a command: with commands instead of routes, and with the namespace that was
+// typed (empty: none), without which they would look elsewhere.
+func AsCommands(remedy, namespace string) string {
 	remedy = putCalendar.ReplaceAllString(apiPhrases.Replace(remedy), "`carillon calendars set`")
-	return postVerb.ReplaceAllString(remedy, "`carillon $1 $3 $2`")
+	remedy = postVerb.ReplaceAllString(remedy, "`carillon $1 $3 $2`")
+	if namespace == "" {
+		return remedy
+	}
+	return inNamespace.ReplaceAllStringFunc(remedy, func(command string) string {
+		if strings.Contains(command, " -n ") || strings.Contains(command, " -A") {
+			return command
+		}
+		return strings.TrimSuffix(command, "`") + " -n " + namespace + "`"
+	})
 }

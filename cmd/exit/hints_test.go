@@ -25,9 +25,23 @@ func TestHintsAreCommands(t *testing.T) {
 		"use an IANA name such as UTC":            "use an IANA name such as UTC",
 	} {
 		var b strings.Builder
-		Text(&b, job.Errorf(job.CodeNotFound, api, "x"))
+		Text(&b, job.Errorf(job.CodeNotFound, api, "x"), "")
 		if got := b.String(); got != "error: x\nhint: "+want+"\n" {
 			t.Errorf("%s: %q", api, got)
+		}
+	}
+}
+
+// Who typed a namespace and follows a hint would look into another one without it.
+func TestHintsCarryTheNamespace(t *testing.T) {
+	for remedy, want := range map[string]string{
+		"GET /api/v1/jobs lists the jobs":                       "`carillon jobs -n team-a` lists the jobs",
+		"POST /api/v1/jobs/j_2:resume":                          "`carillon jobs resume j_2 -n team-a`",
+		"`carillon secret set x -n b`, and `carillon dead`":     "`carillon secret set x -n b`, and `carillon dead -n team-a`",
+		"`carillon runs -A` has them, `carillon status` others": "`carillon runs -A` has them, `carillon status` others",
+	} {
+		if got := AsCommands(remedy, "team-a"); got != want {
+			t.Errorf("%s: %s", remedy, got)
 		}
 	}
 }

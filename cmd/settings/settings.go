@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -85,10 +86,26 @@ func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
 	}
 	var all []Setting
 	err = each(cmd, func(f *pflag.Flag) error {
-		all = append(all, Setting{f.Name, Shown(f), from[f.Name]})
+		value := Shown(f)
+		if from[f.Name] == "default" {
+			value = standard(f, value)
+		}
+		all = append(all, Setting{f.Name, value, from[f.Name]})
 		return nil
 	})
 	return all, err
+}
+
+// said is what the help says that a default is; not which variable it is in.
+var said = regexp.MustCompile(`\(default ([^$()][^()]*)\)`)
+
+// standard is the value of a flag that nobody set. Zero often stands for one that is found out later, and the help says
+// which.
+func standard(f *pflag.Flag, value string) string {
+	if m := said.FindStringSubmatch(f.Usage); m != nil && slices.Contains([]string{"", "0", "0s", "0B", "[]"}, value) {
+		return m[1]
+	}
+	return value
 }
 
 // each calls for every setting, in the order of the names, until one fails.
