@@ -143,3 +143,23 @@ func TestDocumentsSayHowToBuildAndTest(t *testing.T) {
 		t.Errorf("not static: %v", err)
 	}
 }
+
+// A tag can be moved to other code than was looked at.
+func TestCIActionsArePinned(t *testing.T) {
+	files, err := filepath.Glob(".github/workflows/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	pinned := regexp.MustCompile(`uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+				t.Errorf("%s: name the commit, with its version as a comment: %s", file, line)
+			}
+		}
+	}
+}
