@@ -72,8 +72,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	}
 	// By id: the edit may be a new name.
 	if err := a.editFromFile(cmd, j.ID.String(), path); err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "your text is kept in %s; correct it and run: carillon jobs edit %s --file %s%s\n",
-			path, ref, path, a.spaces.again())
+		fmt.Fprintf(cmd.ErrOrStderr(), "your text is kept in %s; correct it and run: "+
+			"carillon jobs edit %s --file %s%s\n", path, ref, path, a.spaces.again())
 		return err
 	}
 	os.Remove(path)

@@ -146,7 +146,7 @@ func TestAppliedAgainIsUnchanged(t *testing.T) {
 	s := newShell(t)
 	s.node = sync.OnceValue(func() *apitest.Node {
 		return apitest.Start(t, func(c *node.Config) {
-			c.Notify.SMTP = notify.SMTP{Addr: "mail.example.com:25", From: "carillon@example.com"}
+			c.Notify.SMTP = notify.SMTP{Addr: "mail.example.com:25", From: "carillon@example.com", Namespaces: []string{"*"}}
 		})
 	})
 	for _, space := range []string{"default", "team-a"} {

@@ -289,7 +289,7 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 	for _, w := range f.webhooks {
 		ref, to, ok := strings.Cut(w, "=")
 		keys, name, err := job.GivenKeys(ref)
-		if err != nil {
+		if ok && err != nil {
 			return s, job.Invalid("--notify-webhook", "", "%v", err)
 		}
 		if !ok || !job.WebhookName(name) {

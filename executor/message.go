@@ -47,7 +47,7 @@ func ParseBrokers(list []string) (map[string]job.Broker, error) {
 	for _, s := range list {
 		ref, u, ok := strings.Cut(s, "=")
 		keys, name, err := job.GivenKeys(ref)
-		if err != nil {
+		if ok && err != nil {
 			return nil, err
 		}
 		if !ok || !job.IsBrokerName(name) {
@@ -190,7 +190,7 @@ func isDenied(err error) bool { return errors.As(err, new(*egress.Denied)) }
 // attempt.
 func doubtful(err error) error { return fmt.Errorf("%v; another address did not answer", err) }
 
-// take finds the connection to a broker, by the name that this worker was given for it, for the namespace of the job, or
+// take finds the connection to a broker, by the name that this worker was given for it for the namespace of the job, or
 // by its URL.
 func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 	m.mu.Lock()
@@ -200,22 +200,18 @@ func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 	}
 	m.sweepLocked()
 	addr, key, named := job.Given(m.o.Brokers, namespace, ref)
-	if !named {
-		key = ref
+	if !named && !strings.Contains(ref, "://") {
+		// Another worker may know it, and this one may after its next start: not hopeless.
+		flag, namespace := ref, cmp.Or(namespace, job.DefaultNamespace)
+		if namespace != job.DefaultNamespace {
+			flag = namespace + "/" + ref
+		}
+		return nil, fmt.Errorf("this worker knows no broker %q for namespace %s: start it with --broker %s=URL, or "+
+			"have the job select workers that know it", ref, namespace, flag)
 	}
 	b := m.brokers[key]
 	if b == nil {
-		switch {
-		case named:
-		case !strings.Contains(ref, "://"):
-			// Another worker may know it, and this one may after its next start: not hopeless.
-			flag := ref
-			if cmp.Or(namespace, job.DefaultNamespace) != job.DefaultNamespace {
-				flag = namespace + "/" + ref
-			}
-			return nil, fmt.Errorf("this worker knows no broker %q for namespace %s: start it with --broker %s=URL, or "+
-				"have the job select workers that know it", ref, cmp.Or(namespace, job.DefaultNamespace), flag)
-		default:
+		if !named {
 			var err error
 			if addr, err = job.ParseBroker(ref); err != nil {
 				return nil, hopeless{fmt.Errorf("payload: broker: %w", err)}

@@ -23,7 +23,8 @@ func GivenKeys(ref string) (keys []string, name string, err error) {
 		case space == AllNamespaces || NamespaceName(space):
 			keys = append(keys, space+"/"+name)
 		default:
-			return nil, name, fmt.Errorf("%q is not a namespace; write NAMESPACE/NAME, several with commas, or */NAME for all", space)
+			return nil, name, fmt.Errorf("%q is not a namespace; write NAMESPACE/NAME, several with commas, or */NAME "+
+				"for all", space)
 		}
 	}
 	return keys, name, nil
@@ -32,6 +33,9 @@ func GivenKeys(ref string) (keys []string, name string, err error) {
 // Given finds what jobs of a namespace (empty: the usual one) have under a name, and its key. One for the namespace
 // comes before one for all.
 func Given[V any](all map[string]V, namespace, name string) (v V, key string, ok bool) {
+	if strings.Contains(name, "/") { // a URL, or one that means a key of another namespace
+		return v, name, false
+	}
 	if key = name; cmp.Or(namespace, DefaultNamespace) != DefaultNamespace {
 		key = namespace + "/" + name
 	}

@@ -52,8 +52,8 @@ func (s *Settings) Check(namespace string, n *job.Notify) error {
 		return job.Invalid("notify.email", "start the nodes with --smtp-addr and --smtp-from, or use notify.webhook",
 			"the leader has no mail server")
 	case !s.SMTP.serves(namespace):
-		return job.Invalid("notify.email", "start the nodes with --smtp-namespaces "+namespace+", or use notify.webhook",
-			"the mail server of the leader is not for namespace %s", namespace)
+		return job.Invalid("notify.email", "start the nodes with --smtp-namespaces "+namespace+", or use "+
+			"notify.webhook", "the mail server of the leader is not for namespace %s", namespace)
 	}
 	return nil
 }
@@ -71,8 +71,8 @@ func (s *Settings) URL(namespace string, n *job.Notify) (url, where string, err 
 	if name, ok := n.WebhookName(); ok {
 		url, key, known := job.Given(s.Webhooks, namespace, name)
 		if !known {
-			return "", "webhook " + name, fmt.Errorf("this node was not started with a webhook %q for namespace %s", name,
-				namespace)
+			return "", "webhook " + name, fmt.Errorf("this node was not started with a webhook %q for namespace %s",
+				name, namespace)
 		}
 		return url, "webhook " + key, nil
 	}

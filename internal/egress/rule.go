@@ -26,7 +26,8 @@ const (
 
 // is says it in a sentence: "127.0.0.1 is a loopback address".
 var is = map[Class]string{
-	Loopback: "a loopback address", Self: "an address of this machine", LinkLocal: "a link-local address", Metadata: "a metadata address of a cloud",
+	Loopback: "a loopback address", Self: "an address of this machine", LinkLocal: "a link-local address",
+	Metadata:    "a metadata address of a cloud",
 	Unspecified: "an address of no host", Multicast: "a multicast address", Broadcast: "the broadcast address",
 	Operator: "denied on this worker", Unknown: "not an address that can be judged",
 }

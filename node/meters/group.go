@@ -32,9 +32,9 @@ var (
 	runStatuses     = []job.RunStatus{job.RunSucceeded, job.RunDead, job.RunCanceled, job.RunExpired, job.RunLost}
 	attemptStatuses = []job.RunStatus{job.RunSucceeded, job.RunFailed, job.RunCanceled, job.RunLost}
 	notRunReasons   = []job.Reason{job.ReasonOverlap, job.ReasonQueueFull, job.ReasonOutage, job.ReasonPaused,
-		job.ReasonBlackout, job.ReasonDSTGap, job.ReasonDeadline, job.ReasonReplaced, job.ReasonCanceled, job.ReasonDeleted,
-		job.ReasonEdited, job.ReasonQuarantined, job.ReasonAlreadyRan, job.ReasonRestored, job.ReasonWaiting,
-		job.ReasonPast}
+		job.ReasonBlackout, job.ReasonDSTGap, job.ReasonDeadline, job.ReasonReplaced, job.ReasonCanceled,
+		job.ReasonDeleted, job.ReasonEdited, job.ReasonQuarantined, job.ReasonAlreadyRan, job.ReasonRestored,
+		job.ReasonWaiting, job.ReasonPast}
 	noticeOutcomes = []string{"sent", "retried", "unknown", "failed"}
 )
 
