@@ -86,6 +86,29 @@ func TestDocumentLinksResolve(t *testing.T) {
 	}
 }
 
+var glossaryTerm = regexp.MustCompile(`\*\*([^*]+)\*\*`)
+
+// A word has one meaning: the glossary defines each term once, also those that it explains beside another.
+func TestDocumentedTermsAreDefinedOnce(t *testing.T) {
+	data, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined := map[string]int{}
+	for i, line := range strings.Split(string(data), "\n") {
+		for _, m := range glossaryTerm.FindAllStringSubmatch(line, -1) {
+			term := strings.ToLower(m[1])
+			if first := defined[term]; first != 0 {
+				t.Errorf("docs/glossary.md:%d defines %q, and so does line %d", i+1, term, first)
+			}
+			defined[term] = i + 1
+		}
+	}
+	if len(defined) < 50 {
+		t.Errorf("only %d terms were looked at", len(defined))
+	}
+}
+
 var (
 	commentLine = regexp.MustCompile(`(?m)//.*$`)
 	citedFile   = regexp.MustCompile(`[\w/.-]*\w+\.md\b`)
