@@ -448,7 +448,7 @@ func TestOneNamespaceDoesNotUseUpAllSecrets(t *testing.T) {
 	n := start(t, t.TempDir(), func(c *Config) { c.Keys.On = true })
 	const most = 512
 	put := func(namespace string, i int) apiAnswer {
-		return n.call("PUT", fmt.Sprintf("/api/v1/secrets/k%d?namespace=%s", i, namespace), map[string]any{"value": "v"})
+		return n.call("PUT", fmt.Sprintf("/api/v1/secrets/k%d?namespace=%s", i, namespace), map[string]any{"value": "a-value"})
 	}
 	for i := range most {
 		if a := put("team-a", i); a.status != 200 {
