@@ -88,7 +88,7 @@ func (m *Members) Check(h transport.Hello) error {
 	case m.o.Keys == nil && h.Index > r.Index:
 		return nil
 	case r.Removed:
-		return fmt.Errorf("node %s was removed from the cluster: stop it; to bring it back, empty its data directory "+
+		return fmt.Errorf("node %s "+wasRemoved+": stop it; to bring it back, empty its data directory "+
 			"and start it with --join", h.NodeID)
 	case r.Instance != h.InstanceID:
 		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run "+

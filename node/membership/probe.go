@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -218,9 +219,19 @@ func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
 // leads.
 func (m *Members) Missing() string { return m.quorum.Last() }
 
+// wasRemoved is what nodes say to one that the cluster no longer has.
+const wasRemoved = "was removed from the cluster"
+
 // WhyNoLeader asks the other voters whether they are there. It says nothing if a majority is: then an election is under
 // way.
 func (m *Members) WhyNoLeader(ctx context.Context) string {
+	// On a secure cluster nobody answers a node that was removed. That the others are gone would be the wrong advice.
+	m.mu.Lock()
+	why := m.why
+	m.mu.Unlock()
+	if strings.Contains(why, wasRemoved) {
+		return why
+	}
 	return m.quorum.Missing(ctx, m.id(), m.Servers(), func(ctx context.Context, addr string) error {
 		_, err := m.Probe(ctx, addr)
 		return err
