@@ -305,7 +305,9 @@ func TestTimesAgainstCron(t *testing.T) {
 				want := cronRuns(line, minutes, now)
 				var got []int64
 				for at, ok := s.Next(now.Add(-time.Second)); ok && at.Before(now.AddDate(1, 0, 0)); at, ok = s.Next(at) {
-					got = append(got, at.Unix())
+					if !s.Skipped(at) {
+						got = append(got, at.Unix())
+					}
 				}
 				if d := firstDifference(got, want); d != "" {
 					t.Errorf("%q as %q gap %q overlap %q: %s", line, l.Job.Schedule, l.Job.DSTGap, l.Job.DSTOverlap, d)
