@@ -70,7 +70,7 @@ async function call(method, path, params, init) {
       ...init })
   } catch (e) {
     if (e.name === 'AbortError') throw e
-    throw new Problem({ detail: 'This node did not answer.', remedy: 'Look whether it runs, or open another node.' })
+    throw new Problem({ detail: 'This node did not answer.', remedy: 'Check that it runs, or open another node.' })
   }
   heardTime(res.headers.get('Date'), sent, Date.now())
   if (res.ok) return res

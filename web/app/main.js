@@ -63,7 +63,7 @@ function LivePill() {
   if (l === 'live') return html`<span class="pill good" title=${c ? `${c.leader} leads, term ${c.term}` : ''}>
     <span class="dot"></span>live</span>`
   if (l !== 'connecting') return html`<span class=${l === 'gone' ? 'pill bad' : 'pill'} title=${l === 'poll' ?
-    'No stream: the page asks every two seconds.' : ''}><span class="dot"></span>not live</span>`
+    'No event stream: the page polls every two seconds.' : ''}><span class="dot"></span>not live</span>`
   return html`<span class="pill"><span class="dot"></span>connecting</span>`
 }
 
@@ -113,7 +113,7 @@ function Banners() {
   const c = cluster.value
   const others = c?.members?.filter((m) => m.id !== node.value?.id) ?? []
   if (lost.value) return html`<div class="banner bad" role="alert"><${Icon} name="triangle"/><div><p>
-    <strong>${node.value?.id ?? 'This node'} does not answer.</strong> The page tries again by itself. <${Age}/></p>
+    <strong>${node.value?.id ?? 'This node'} does not answer.</strong> The page keeps trying. <${Age}/></p>
     ${others.length > 0 && html`<p>The same view on another node: ${others.map((m, i) =>
       html`${i ? ', ' : ''}<a href=${`${location.protocol}//${m.address}${location.pathname}${location.search}`}>${m.id}
       </a>`)}</p>`}</div></div>`
@@ -122,7 +122,7 @@ function Banners() {
     return html`<div class="banner bad" role="alert"><${Icon} name="triangle"/><div><p>
       <strong>There is no leader${away.length ? `: ${away.join(' and ')} ${away.length > 1 ? 'are' : 'is'} missing` :
       ''}.</strong>
-      Nothing is started, and nothing can be changed until a majority of the voters is back.</p>
+      Nothing starts, and nothing can be changed, until a majority of the voters is back.</p>
       <p>What you see is this node's own state${staleness.value != null ? `, ${duration(staleness.value)} old` :
         ''}.</p></div></div>`
   }
@@ -138,7 +138,7 @@ function Help() {
   return html`<${Dialog} title="Keys" onClose=${() => { helpOpen.value = false }}
     footer=${html`<button class="button" onClick=${() => { helpOpen.value = false }}>Close</button>`}>
     <label class="check"><input type="checkbox" checked=${keysOn.value}
-      onChange=${(e) => setKeys(e.target.checked)}/>Keys without a modifier are on</label>
+      onChange=${(e) => setKeys(e.target.checked)}/>Enable shortcuts without a modifier key</label>
     <dl class="facts">${keys.map(([k, name]) => html`<dt>${k.map((one, i) => html`${i ? ' ' : ''}<kbd>${one}</kbd>`)}
       </dt><dd>${name}</dd>`)}</dl><//>`
 }
@@ -156,13 +156,13 @@ function Login() {
   useEffect(() => { document.title = 'Sign in · Carillon' }, [])
   return html`<main class="login"><div class="panel"><div class="brand"><${Bell}/>Carillon</div>
     <form onSubmit=${submit}>
-      <p class="muted small">This cluster asks for an API token. It is kept until the tab is closed.</p>
+      <p class="muted small">This cluster needs an API token. It is kept until you close the tab.</p>
       <div class="field"><label for="token">API token</label><input id="token" class="input mono" type="password"
         autocomplete="off" spellcheck=${false} required value=${text} aria-invalid=${!!detail}
         aria-describedby="token-wrong" placeholder="ct1.…" autofocus onInput=${(e) => setText(e.target.value)}/>
         <span id="token-wrong" class="wrong wrap" role="alert">${detail}</span></div>
       <button class="button primary" disabled=${busy || !text.trim()}>Sign in</button>
-      <p class="tiny muted">An admin makes one: <code>carillon token create NAME --role viewer</code></p></form></div>
+      <p class="tiny muted">An admin creates one: <code>carillon token create NAME --role viewer</code></p></form></div>
         </main>`
 }
 
@@ -181,7 +181,7 @@ function View() {
     <//>`
   if (loaded.load !== load) return null
   if (loaded.error) return html`<${Failure} error=${{ detail: 'This view could not be loaded.',
-    remedy: 'Reload the page: the node may have been upgraded, or be gone.' }} retry=${() => location.reload()}/>`
+    remedy: 'Reload the page: the node may have been upgraded, or be down.' }} retry=${() => location.reload()}/>`
   return html`<${loaded.module[name]} key=${path} args=${match.slice(1).map(decodeURIComponent)}/>`
 }
 

@@ -60,5 +60,5 @@ func TestDemo(t *testing.T) {
 	b.sees(here + " is down")
 	b.until("what that cost", `/gap [\d.]+ m?s · 0 lost · 0 twice/.test(document.querySelector('.verdict')?.innerText)`)
 	b.click("button", "Stop the bells")
-	b.sees("No bell rings")
+	b.sees("No bells are ringing")
 }

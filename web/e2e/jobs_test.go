@@ -80,7 +80,7 @@ func TestPreviewOverAGapAndAnOverlap(t *testing.T) {
 	b.until("that at the field", `document.querySelector('#f-schedule[aria-invalid=true] ~ .wrong') !== null`)
 	// What is wrong has the focus, and is said beside the button too.
 	b.fill("#f-schedule", "@every 10s")
-	b.sees("when it is created")
+	b.sees("at its creation")
 	b.fill("#p-url", "nowhere")
 	b.click("button", "Create")
 	b.until("the field that is wrong", `document.activeElement?.id === 'p-url'`)

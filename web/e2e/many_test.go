@@ -200,7 +200,7 @@ func TestAllThatMatch(t *testing.T) {
 	if paused() == 0 {
 		t.Error("nothing was paused before the page was loaded again")
 	}
-	b.click("button", "Go on")
+	b.click("button", "Continue")
 	b.within(5*patience, "all of them", `document.body.innerText.includes(`+quote("Pause: "+number+" done.")+`)`)
 	var left []string
 	for q := (client.JobQuery{Status: job.StatusScheduled, Limit: 1000}); ; { // it is looked for in pieces

@@ -49,7 +49,7 @@ func TestSignIn(t *testing.T) {
 	}
 	b := open(t, "https://"+addr, usual)
 	b.visit("/ui/jobs/guarded")
-	b.sees("asks for an API token")
+	b.sees("needs an API token")
 	b.fill("#token", "ct1.wrong")
 	b.click("button", "Sign in")
 	b.until("what is wrong with it", `document.querySelector('#token-wrong').innerText.length > 10`)
@@ -90,9 +90,9 @@ func TestSignIn(t *testing.T) {
 	// Another tab knows nothing of it.
 	other := b.another()
 	other.visit("/ui/")
-	other.sees("asks for an API token")
+	other.sees("needs an API token")
 	if _, err := cli("token", "revoke", "looks"); err != nil {
 		t.Fatal(err)
 	}
-	b.sees("asks for an API token")
+	b.sees("needs an API token")
 }

@@ -96,7 +96,7 @@ func TestViewsAreAccessible(t *testing.T) {
 			}
 			b.visit("/ui/jobs")
 			b.press("?")
-			b.sees("Keys without a modifier")
+			b.sees("without a modifier key")
 			b.accessible(string(axe), "the dialog")
 		})
 	}

@@ -12,7 +12,7 @@ export default function Cluster() {
     <${Title} title="Cluster" sub=${html`${s.leader ? html`<strong>${s.leader}</strong> leads in term ${s.term}` :
       'There is no leader'} · feature level ${s.level} · <span class="mono">${s.cluster_id}</span>`}
       actions=${html`<${Act} role="admin" not=${s.members.filter((m) => m.suffrage === 'voter' && well(m)).length < 2 &&
-        'No other voter could lead.'} onClick=${() => change(status, 'The leadership is handed over.',
+        'No other voter can lead.'} onClick=${() => change(status, 'The leadership is being handed over.',
         '/cluster:transfer')}>Hand over the leadership<//>`}/>
     ${s.hold && html`<div class="banner warn"><${Icon} name="bars"/><div class="grow"><p>
       <strong>On hold:</strong> restored from a backup of ${s.hold.from_cluster}. Nothing starts.</p><p>
@@ -70,14 +70,14 @@ function Node({ m, s, changed }) {
       ['Disk', m.disk && html`${bytes(m.disk.free_bytes)} free of ${bytes(m.disk.total_bytes)}
         <${Meter} value=${m.disk.total_bytes - m.disk.free_bytes} of=${m.disk.total_bytes} label="Disk in use"/>`],
         ['Heard', html`<${Time} at=${m.last_heard}/>`]]}/>
-    <p class="small">If ${m.id} dies: ${goes ? html`<strong class="s-succeeded">the cluster goes on</strong>` :
-      m.suffrage !== 'voter' ? html`<strong class="s-succeeded">the cluster goes on</strong>` :
+    <p class="small">If ${m.id} dies: ${goes ? html`<strong class="s-succeeded">the cluster continues</strong>` :
+      m.suffrage !== 'voter' ? html`<strong class="s-succeeded">the cluster continues</strong>` :
       html`<strong class="s-failed">the cluster stops</strong>`}</p>
     <div class="row wrapping">${!m.leader && m.suffrage === 'voter' && !gone &&
       html`<${Act} role="admin" onClick=${() => change(changed, `${m.id} is to lead.`, '/cluster:transfer',
       { node_id: m.id })}>Let it lead<//>`}
       ${m.suffrage === 'voter' ? html`<${Act} role="admin" not=${alone}
-        onClick=${() => about(`Take the vote of ${m.id}?`, 'It follows and works on.', 'Demote',
+        onClick=${() => about(`Take the vote of ${m.id}?`, 'It still follows and executes runs.', 'Demote',
         `${m.id} has no vote now.`, '/cluster:demote')}>Demote<//>` : html`<${Act} role="admin"
         not=${gone && 'It does not answer.'} onClick=${() => change(changed, `${m.id} votes.`, '/cluster:promote',
         { node_id: m.id })}>Promote<//>`}
@@ -126,7 +126,7 @@ export function Demo() {
         <${Act} onClick=${end}>Stop the bells<//>` : html`<${Act} className="primary" onClick=${begin}>
         <${Icon} name="bell"/>Ring ten bells<//>`}/>
     ${failed && (failed.absent ? html`<div class="banner info"><${Icon} name="info"/><div class="grow"><p>
-      <strong>This cluster is no demo.</strong> A leader can be killed from here only in one of:</p>
+      <strong>This is not a demo cluster.</strong> You can only kill a leader from here in a cluster started by:</p>
       <${Command} text="carillon dev --nodes 3"/></div></div>` : html`<${Failure} error=${failed} inline
       retry=${killLeader}/>`)}
     <div class="nodes">${(status.data?.members ?? []).map((m) => { const gone = down(m), leads = m.leader && !gone
@@ -140,7 +140,7 @@ export function Demo() {
     <${Verdict} kill=${kill} jobs=${ours}/>
     <${Panel} className="after" title="Bells" aside="a bar for each second">
       ${ours.length ? html`<div class="bells">${ours.map((j) => html`<${Ticks} key=${j.job_id} job=${j}/>`)}</div>` :
-      html`<div class="state"><${Icon} name="bell"/><h3>No bell rings</h3>
+      html`<div class="state"><${Icon} name="bell"/><h3>No bells are ringing</h3>
       <p>Start ten jobs that run every second, then kill the leader and look for a gap.</p></div>`}<//>`
 }
 
@@ -196,5 +196,5 @@ function Verdict({ kill, jobs }) {
       ` ${count(sum.expected)} occurrences were looked at${sum.again ?
       `, ${count(sum.again)} of them tried again: their node died` : ''}.` : alone ?
       ' This page is served by it, and counts when it is back.' : kill.back ?
-      ' Counting what became of the occurrences around it…' : ''}</p></div><//>`
+      ' Counting what happened to the occurrences around it…' : ''}</p></div><//>`
 }

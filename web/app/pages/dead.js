@@ -35,7 +35,7 @@ export default function Dead() {
     groups.data.groups.reduce((n, g) => n + g.count, 0) : undefined
   const changed = () => { groups.reload(); letters.reload() }
   return html`<${Title} title="Dead letters"
-    sub="Runs whose attempts are used up. Redrive gives them another life; purge forgets them."
+    sub="Runs that have used up their attempts. Redrive runs them again; purge removes them."
       actions=${letters.data?.dead?.length > 0 && html`<${Redrive} body=${job ? { job } : { all: true }}
         n=${all} name=${job ? `those of ${job}` : 'all of them'} changed=${changed} label="Redrive all"/>
         <${Purge} body=${job ? { job } : { all: true }} n=${all} changed=${changed}/>`}/>
@@ -80,7 +80,7 @@ function Group({ g, open, changed }) {
         <${Redrive} body=${{ group: g.key }} of=${g} n=${g.count} name="the rest" changed=${changed}
           label=${g.count > 10 ? 'Redrive the rest' : `Redrive ${g.count}`}/>
           <${Purge} body=${{ group: g.key }} of=${g} n=${g.count} changed=${changed}/>
-        ${tried && html`<span class="small muted">Look whether they succeed before you redrive the rest.</span>`}</div>
+        ${tried && html`<span class="small muted">Check that they succeed before you redrive the rest.</span>`}</div>
           </div></details>`
 }
 
@@ -89,7 +89,7 @@ const within = (thing) => thing ? { namespace: thing.namespace } : {}
 export function Redrive({ body, of, n, name, changed, label, quiet }) {
   const click = async () => {
     if (!(n <= 10) && !await ask({ title: `Redrive ${n ? count(n) : 'all'} dead letters?`,
-      text: 'Each runs by the present definition of its job, one at a time for a job, after what is due.',
+      text: 'Each runs with the current definition of its job, one at a time per job, after what is due.',
       yes: 'Redrive' })) return
     try {
       const r = await send('POST', '/dead:redrive', { body, params: within(of) })

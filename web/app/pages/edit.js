@@ -138,7 +138,7 @@ function Form({ base, start }) {
             ${choice('priority', 'Priority', [['', 'normal (default)'], ['critical', 'critical'], ['high', 'high'],
             ['low', 'low']])}
           ${field('timeout', 'Timeout', { placeholder: '5m' })}${field('deadline', 'Deadline', { placeholder: 'none' },
-            'not started within this time: expired')}${field('concurrency', 'Most runs at once',
+            'expires if not started within this time')}${field('concurrency', 'Most runs at once',
             { type: 'number', min: 0, placeholder: 'no limit' })}${field('max_runs', 'Ends after runs',
             { type: 'number', min: 0, placeholder: 'no limit' })}</div>
         <div class="pair"><${Nested} spec=${spec} set=${set} at="retry" k="max_retries" label="Retries" type="number"
@@ -211,10 +211,10 @@ function Preview({ spec, job, tell }) {
     <${Rich} text=${next.error.remedy}/></p></div>` : p && html`<div class=${'body stack' + (next.dim ? ' dim' : '')}
     role="status">
       <p><strong>${p.description}</strong></p>
-      ${!job && !spec.start_at && /^@every/.test(spec.schedule) ? html`<p>For the first time when it is created.</p>` :
+      ${!job && !spec.start_at && /^@every/.test(spec.schedule) ? html`<p>The first run is at its creation.</p>` :
         p.times.length ? html`<${Times} zone=${p.timezone} times=${p.times.filter((t) =>
           Date.parse(t.utc) > now()).slice(0, 10)}/>` :
-        html`<p class="muted small">It has no occurrence by itself: run it by hand.</p>`}
+        html`<p class="muted small">It has no occurrences of its own: run it by hand.</p>`}
       ${p.sharing?.jobs > 1 && html`<p class="small"><strong>${count(p.sharing.jobs)}
         </strong> jobs share ${clock(Date.parse(p.sharing.minute), 'UTC',
         { seconds: false })} UTC. ${p.sharing.peak_with_jitter?.map((x) =>

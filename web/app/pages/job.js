@@ -69,7 +69,7 @@ function Occurrences({ job }) {
     options=${spans.map(([v, t]) => [v, t])} onChange=${(v) => setQuery({ span: v === '24h' ? '' : v })}/>`}>
     <${Load} of=${data} bones=${4} what="The fate of every occurrence"
       empty=${{ when: (d) => !d.occurrences.length, icon: 'clock', title: 'No occurrence in this time',
-      text: 'Choose a longer time, or look at the runs made by hand under Runs.' }}>
+      text: 'Choose a longer time range, or see the runs started by hand under Runs.' }}>
       ${(d) => html`<div class="body"><${Sum} of=${d.summary}/></div><${Strip} occurrences=${d.occurrences}
         zone=${job.timezone} job=${job}/>
         ${d.known_from && Date.parse(d.known_from) > Date.parse(d.from) + 1000 &&
@@ -127,7 +127,7 @@ function Insight({ job }) {
       <${Panel} title="Latest runs" className=${why.error?.absent ? '' : 'c6'}
         actions=${html`<button class="button quiet" onClick=${() => setQuery({ tab: 'runs' },
         { push: true })}>All runs</button>`}>
-        <${Load} of=${runs} bones=${6} empty=${{ when: (d) => !d.runs.length, icon: 'runs', title: 'It did not run yet',
+        <${Load} of=${runs} bones=${6} empty=${{ when: (d) => !d.runs.length, icon: 'runs', title: 'It has not run yet',
           text: 'Run it now, or wait for its time.' }}>
           ${() => html`<${RunTable} runs=${latest} zone=${job.timezone} short/>`}<//><//></div>`
 }
@@ -185,7 +185,7 @@ function Runs({ job }) {
       <option value="">every status</option>${['running', 'retrying', ...ends].map((s) =>
         html`<option value=${s}>${s}</option>`)}</select>`}>
     <${Load} of=${runs} bones=${8} empty=${{ when: (d) => !d.runs.length && !d.next_cursor, icon: 'runs',
-      title: status ? 'No run ended so' : 'It did not run yet', text: status ? 'Choose another status.' :
+      title: status ? 'No run with this status' : 'It has not run yet', text: status ? 'Choose another status.' :
       'Run it now, or wait for its time.' }}>
       ${(d) => html`<${RunTable} runs=${d.runs} zone=${job.timezone}/>${(d.next_cursor || cursor) &&
         html`<div class="more">${cursor && html`<button class="button"
@@ -225,7 +225,7 @@ const pauseOrResume = (job) => job.status === 'paused' || job.status === 'quaran
 async function remove(job) {
   const name = job.name || job.job_id
   if (!await ask({ title: `Delete ${name}?`,
-    text: 'Its open runs are canceled. Its history stays for as long as history is kept.', yes: 'Delete',
+    text: 'Its open runs are canceled. Its history stays until it is trimmed.', yes: 'Delete',
     danger: true })) return
   if (await attempt(`${name} was deleted.`, () => send('DELETE', verb(job)))) go(to('/jobs'))
 }
@@ -275,7 +275,7 @@ function Backfill({ job, close }) {
       <div class="field"><label for="bf-to">To (UTC)</label><input id="bf-to" class="input" type="datetime-local"
         value=${until} onInput=${change(setUntil)}/></div></div>
       <label class="check"><input type="checkbox" checked=${force}
-        onChange=${change(setForce)}/>Also those that ran already, under new keys</label></div>
+        onChange=${change(setForce)}/>Also repeat those that already ran, with new keys</label></div>
     ${error && html`<p class="s-failed small" role="alert">${error.detail} <span class="muted">${error.remedy}</span>
       </p>`}
     ${plan && html`<p class="small"><strong>${count(plan.times.length)}

@@ -65,7 +65,7 @@ export default function Jobs() {
     <${Begun} changed=${list.reload}/>
     <${Panel}><${Load} of=${list} bones=${8} empty=${{ when: (d) => !d.rows.length && !d.next, icon: 'jobs',
       title: filtered ? 'No job matches' : 'No jobs yet',
-        text: filtered ? 'Take a part of the filter away, or look in another namespace.' :
+        text: filtered ? 'Remove part of the filter, or look in another namespace.' :
           'A job says what to do and when. Create one here, or from a terminal:',
         command: filtered ? null : `carillon submit --name hello --schedule '@every 10s' --shell 'echo hello'` }}>
       ${(d) => html`<${Table} label="Jobs" cols=${cols} rows=${d.rows} id=${(j) => j.job_id}
@@ -86,7 +86,7 @@ export function Pager({ page, progress }) {
     onClick=${() => setQuery({ cursor: '' }, { push: true })}>First page</button>`}
     ${page.searched && html`<span>${count(page.scanned)} of ${count(page.total)} searched</span>`}
     ${page.next && html`<button class="button" onClick=${() => setQuery({ cursor: page.next }, { push: true })}>
-      ${page.rows.length ? 'Next page' : 'Search on'}</button>`}</div>`
+      ${page.rows.length ? 'Next page' : 'Keep searching'}</button>`}</div>`
 }
 
 /** The schedule in English where the list says it, with the expression beside it. */
@@ -186,7 +186,7 @@ async function begin(action, name, filter, known, changed) {
   if (matched === null && !await attempt(null, () => sendLines('/jobs:act', { ...body, dry_run: true },
     (l) => { matched = l.matched }, { params }))) return
   const yes = await ask({ title: `${name} ${count(matched)} jobs?`, text: action === 'delete' ?
-    'They and their open runs go away. This cannot be taken back.' :
+    'The jobs and their open runs are removed. This cannot be undone.' :
     `This is done to each of the ${count(matched)} jobs, one after the other.`, yes: `${name} ${count(matched)}`,
     danger: action === 'delete', type: action === 'delete' ? matched : undefined })
   if (!yes) return
@@ -204,7 +204,7 @@ function Begun({ changed }) {
     <progress max=${b.matched} value=${b.done + b.failed} aria-label=${b.name}></progress><//>`
   return html`<div class="banner warn"><${Icon} name="bars"/><div class="grow"><p>
     <strong>${b.name} stopped: ${far}.</strong> ${b.error}</p></div>
-    <${Act} onClick=${() => goOn(changed)}>Go on<//>
+    <${Act} onClick=${() => goOn(changed)}>Continue<//>
     <button class="button quiet" onClick=${() => put(null)}>Forget</button></div>`
 }
 

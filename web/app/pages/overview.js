@@ -31,7 +31,7 @@ export default function Overview() {
       actions=${html`<a class="button quiet" href=${to('/dead')}>All dead letters</a>`}>
         <${Load} of=${dead} bones=${3} what="The list of failures" empty=${{ when: (d) => !d.groups.length,
           icon: 'check', title: 'Nothing failed for good',
-          text: 'Runs whose attempts are used up come together here, by their error.' }}>
+          text: 'Runs that have used up their attempts are grouped here by error.' }}>
           ${(d) => html`<ul class="failures">${d.groups.map((g) => html`<li key=${g.key}>
             <a class="failure" href=${to('/dead', { group: g.key, ...inSpace(g) })}><b class="num">${count(g.count)}</b>
             <span class="grow"><span class="mono clamp">

@@ -21,14 +21,14 @@ export function Queues() {
     actions=${html`<${Act} className="primary" onClick=${() => setEditing({})}>
     <${Icon} name="plus"/>Declare a queue<//>`}/>
     <${Panel}><${Load} of=${list} bones=${5} empty=${{ when: (d) => !d.queues.length, icon: 'queues',
-      title: 'No queues', text: 'A job of type queue puts its runs into one, and your own workers take them out.',
+      title: 'No queues', text: 'A job of type queue puts its runs into a queue, and your own workers take them.',
       command: `carillon submit --name mail --schedule '@every 1m' --queue mail` }}>
       ${(d) => html`<${Table} label="Queues" rows=${d.queues} id=${(q) => q.namespace + '/' + q.name} cols=${[
         ['Queue', (q) => html`<strong>${q.name}</strong>${namespace() === '*' &&
           html`<span class="sub">${q.namespace}</span>`}`, 'minmax(110px, 1fr)', 'lead'],
         ['State', (q) => q.paused ? html`<${Status} of="paused"/>` : html`<${Status} of="running" label="open"/>`,
           '90px'],
-        ['With workers', (q) => html`<span>${count(q.running)}${q.concurrency ? ` of ${count(q.concurrency)}` : ''}
+        ['Running', (q) => html`<span>${count(q.running)}${q.concurrency ? ` of ${count(q.concurrency)}` : ''}
           </span>${q.concurrency > 0 && html`<${Meter} value=${q.running} of=${q.concurrency}
           label=${`${q.running} of ${q.concurrency}`} warn=${1} bad=${2}/>`}`, '120px', 'said'],
         ['Backlog', (q) => html`${count(q.backlog)}${q.backlog_more ? '+' : ''}
@@ -59,7 +59,7 @@ function EditQueue({ q, close }) {
     <${Act} className="primary" disabled=${!name} onClick=${save}>Save<//>`}>
     <div class="form">${!q.name && html`<div class="field"><label for="q-name">Name</label>
       <input id="q-name" class="input" value=${name} onInput=${(e) => setName(e.target.value)}/>${wrong('name')}</div>`}
-      <div class="field"><label for="q-limit">Runs with workers at once</label>
+      <div class="field"><label for="q-limit">Runs that workers may have at once</label>
         <input id="q-limit" class="input" type="number" min="0" value=${limit}
         onInput=${(e) => setLimit(e.target.value)}/><span class="hint">0: no limit</span>${wrong('concurrency')}</div>
         </div>
@@ -78,7 +78,7 @@ export function Workers() {
     'Processes that take runs and report results.'}/>
     <${Panel}><${Load} of=${status} bones=${5} empty=${{ when: (d) => !d.workers.length, icon: 'workers',
       title: 'No worker is registered',
-      text: 'Every node has one of its own; it comes with a leader. More run wherever you like:',
+      text: 'Every node has one, which registers once there is a leader. You can run more anywhere:',
       command: 'carillon worker --addr HOST:7400' }}>
       ${(d) => html`<${Table} label="Workers" rows=${d.workers} id=${(w) => w.worker} cols=${[
         ['Worker', (w) => html`<a class="main" href=${to('/runs', { worker: w.worker })}>${w.worker}</a>
@@ -103,7 +103,7 @@ export function Calendars() {
   const move = (by) => { const [y, m] = shown.split('-').map(Number); const d = new Date(Date.UTC(y, m - 1 + by, 1));
     setQuery({ month: d.toISOString().slice(0, 7) }) }
   const remove = async (c) => {
-    if (!await ask({ title: `Delete ${c.name}?`, text: 'Jobs that use it keep it from being deleted.', yes: 'Delete',
+    if (!await ask({ title: `Delete ${c.name}?`, text: 'A calendar that jobs use cannot be deleted.', yes: 'Delete',
       danger: true })) return
     await attempt(`${c.name} was deleted.`, () => send('DELETE', `/calendars/${encodeURIComponent(c.name)}`,
       { params: { namespace: c.namespace } }))
@@ -113,10 +113,10 @@ export function Calendars() {
     actions=${html`<${Act} className="primary" onClick=${() => setEditing({ timezone: 'UTC' })}>
     <${Icon} name="plus"/>New calendar<//>`}/>
     <${Load} of=${list} bones=${6} empty=${{ when: (d) => !d.calendars.length, icon: 'calendars', title: 'No calendars',
-      text: 'A calendar has dates, weekdays, hours or intervals in which the jobs that name it do not fire.' }}>
-      ${(d) => html`<div class="toolbar"><button class="button icon-only" aria-label="Month before"
+      text: 'A calendar has dates, weekdays, hours or intervals in which the jobs that use it do not fire.' }}>
+      ${(d) => html`<div class="toolbar"><button class="button icon-only" aria-label="Previous month"
         onClick=${() => move(-1)}><${Icon} name="left"/></button><strong aria-live="polite">${monthName(shown)}</strong>
-        <button class="button icon-only" aria-label="Month after" onClick=${() => move(1)}><${Icon} name="right"/>
+        <button class="button icon-only" aria-label="Next month" onClick=${() => move(1)}><${Icon} name="right"/>
         </button></div>
         <div class="nodes fill">${d.calendars.map((c) => html`<${Panel} key=${c.namespace + c.name} title=${c.name}
           aside=${namespace() === '*' && c.namespace} actions=${html`<${Act} className="quiet"

@@ -34,9 +34,9 @@ export default function Runs() {
     ${long && html`<${Longest}/>`}
     <${Panel} title=${views.find((v) => v[0] === status)?.[1] ?? status}>
       <${Load} of=${list} bones=${8} empty=${{ when: (d) => !d.rows.length && !d.next, icon: 'runs',
-      title: status === 'all' ? 'Nothing ran yet' : status ? `No run is ${status}` : 'Nothing is running',
-      text: status ? 'Choose another status, or take a filter away.' :
-      'Runs are here from the moment they are due until they end.' }}>
+      title: status === 'all' ? 'Nothing has run yet' : status ? `No run is ${status}` : 'Nothing is running',
+      text: status ? 'Choose another status, or remove a filter.' :
+      'Runs appear here from when they are due until they end.' }}>
       ${(d) => html`<${RunTable} runs=${d.rows} named/><${Pager} page=${d}/>`}<//><//>`
 }
 

@@ -60,7 +60,7 @@ export function Load({ of, bones = 4, empty, children, what }) {
         ${none ? html`<${Empty} ...${empty}/>` : children(data)}</div>`
   }
   // That the node does not answer is said once, by the frame.
-  if (lost.value && error) return html`<${Empty} title="Not loaded" text="It comes when the node is back."/>`
+  if (lost.value && error) return html`<${Empty} title="Not loaded" text="It will load when the node is back."/>`
   if (error) return html`<${Failure} error=${error} retry=${reload} what=${what}/>`
   return slow ? html`<div class="body" role="status"><span class="sr">Loading</span><${Bones} n=${bones}/></div>` :
     html`<div class="body" aria-busy="true"></div>`
@@ -72,12 +72,12 @@ export const Bones = ({ n }) => html`<div class="stack">${Array.from({ length: n
 export function Failure({ error, retry, inline, what }) {
   if (error.absent) return html`<div class="state"><${Icon} name="info"/><h3>
     ${what ?? 'This'} is not on this version</h3>
-    <p>Another version of Carillon has it. Everything else works.</p></div>`
+    <p>This node's version of Carillon does not have it. Everything else works.</p></div>`
   if (inline) return html`<div class="banner warn" role="alert"><${Icon} name="triangle"/><div class="grow"><p>
     <strong>Not up to date.</strong> ${error.detail}</p>
     ${error.remedy && html`<p><${Rich} text=${error.remedy}/></p>`}</div>
       <button class="button" onClick=${retry}>Retry</button></div>`
-  const head = error.forbidden ? 'You may not see this' : error.status === 404 ? 'There is no such thing' :
+  const head = error.forbidden ? 'You may not see this' : error.status === 404 ? 'Not found' :
     error.code === 'unreachable' ? 'No answer' : 'That did not work'
   return html`<div class="state error" role="alert"><${Icon} name=${error.forbidden ? 'slash' : 'triangle'}/><h3>${head}
     </h3><p>${error.detail}</p>
@@ -171,7 +171,7 @@ export function Asking() {
     onClick=${() => end(false)}>Keep</button>
     <button class=${'button primary' + (q.danger ? ' danger' : '')} disabled=${q.type && text.trim() !== String(q.type)}
       onClick=${() => end(true)}>${q.yes}</button>`}>
-    <p>${q.text}</p>${q.type && html`<div class="field"><label for="ask-type">Type ${q.type} to go on</label>
+    <p>${q.text}</p>${q.type && html`<div class="field"><label for="ask-type">Type ${q.type} to continue</label>
       <input id="ask-type" class="input" autocomplete="off" value=${text} onInput=${(e) => setText(e.target.value)}/>
         </div>`}<//>`
 }

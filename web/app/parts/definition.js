@@ -57,15 +57,15 @@ export function Conflict({ base, theirs, mine, close, take }) {
     take(out)
   }
   const waiting = both.filter((c) => !same(base[c.field], mine[c.field]))
-  return html`<${Dialog} wide title="It was changed meanwhile" onClose=${close}
+  return html`<${Dialog} wide title="The job was changed meanwhile" onClose=${close}
     footer=${html`<button class="button" onClick=${close}>Back</button>
     <button class="button primary" disabled=${waiting.some((c) => !picked[c.field])} onClick=${merge}>Merge</button>`}>
     <p>Another client saved this job while you edited it. What only one of you changed is kept. ${waiting.length ?
-      'Choose for the rest:' : ''}</p>
+      'Choose for the other fields:' : ''}</p>
     ${waiting.map((c) => html`<fieldset class="choose"><legend class="mono">${c.field}</legend>
-      <p class="small muted">It was <code>${text(base[c.field]) || 'not there'}</code></p>
+      <p class="small muted">It was <code>${text(base[c.field]) || 'not set'}</code></p>
       ${[['theirs', 'Theirs', theirs[c.field]], ['mine', 'Yours', mine[c.field]]].map(([v, name, value]) =>
         html`<label class="check"><input type="radio" name=${'c-' + c.field} checked=${picked[c.field] === v}
         onChange=${() => setPicked({ ...picked, [c.field]: v })}/>${name}: <code class="wrap">
-        ${text(value) || 'not there'}</code></label>`)}</fieldset>`)}<//>`
+        ${text(value) || 'not set'}</code></label>`)}</fieldset>`)}<//>`
 }
