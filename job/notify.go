@@ -22,9 +22,9 @@ const (
 
 // Notify says who is told that a job began to fail, and that it works again.
 type Notify struct {
-	// What is told. Left out: both.
+	// What to notify about. Left out: both.
 	On []string `json:"on,omitempty" codec:"o" enum:"failure,recovery"`
-	// An http or https URL, or the name of one that the nodes were started with (--notify-webhook).
+	// An http or https URL, or the name of a webhook that the nodes were started with (--notify-webhook).
 	Webhook string `json:"webhook,omitempty" codec:"w"`
 	// Addresses, at most 16. The nodes need --smtp-addr.
 	Email []string `json:"email,omitempty" codec:"e"`
@@ -98,7 +98,7 @@ func checkNotify(s *Spec) *Error {
 		return nil
 	}
 	if n.Webhook == "" && len(n.Email) == 0 {
-		return Invalid("notify", "set notify.webhook or notify.email, or leave notify out", "there is no receiver")
+		return Invalid("notify", "set notify.webhook or notify.email, or leave notify out", "there is nobody to notify")
 	}
 	for _, on := range n.On {
 		if err := oneOf("notify.on", on, NotifyFailure, NotifyRecovery); err != nil {

@@ -87,7 +87,7 @@ type Spec struct {
 	// Where the job lives: names of jobs, queues and calendars are unique in a namespace. Up to 63 of a-z, 0-9 and -.
 	// It never changes.
 	Namespace string `json:"namespace,omitempty" codec:"ns" default:"default" view:"-"`
-	// How an attempt is carried out.
+	// How an attempt is executed.
 	Type Type `json:"type" codec:"t" view:"-"`
 	// A cron expression of 5 or 6 fields, @hourly to @yearly, "@every 90s", an RFC 5545 DTSTART and RRULE, an RFC 3339
 	// instant, or @manual.
@@ -98,18 +98,18 @@ type Spec struct {
 	Retry    Retry           `json:"retry" codec:"r" view:"-"`
 	// How long one attempt may take.
 	Timeout Duration `json:"timeout,omitempty" codec:"to" default:"5m0s"`
-	// A run not started within this time after its scheduled time is recorded as expired. Without it there is none.
+	// A run that has not started this long after its scheduled time is recorded as expired. Left out: no deadline.
 	Deadline Duration `json:"deadline,omitempty" codec:"dl"`
 	Missed   Missed   `json:"missed" codec:"m"`
 	// What happens to an occurrence while an earlier run of the job is open.
 	Overlap string `json:"overlap,omitempty" codec:"o" enum:"skip,queue,allow,replace" default:"skip"`
-	// at_most_once never repeats a run; one whose worker is lost is then reported lost.
+	// at_most_once never repeats a run; a run whose worker is lost is then reported as lost.
 	Delivery string `json:"delivery,omitempty" codec:"d" enum:"at_least_once,at_most_once" default:"at_least_once"`
-	// Under backlog the higher one is claimed first.
+	// If there is a backlog, higher priorities are claimed first.
 	Priority string `json:"priority,omitempty" codec:"pr" enum:"critical,high,normal,low" default:"normal"`
 	// With overlap allow: how many runs of the job may be open at once; 0 for no limit.
 	Concurrency int `json:"concurrency,omitempty" codec:"c" min:"0" max:"10000"`
-	// Spreads the job by a stable hash of its id, the same every time.
+	// Delays each run by up to this much. The delay is a stable hash of the job id, the same every time.
 	Jitter Duration `json:"jitter,omitempty" codec:"j"`
 	// No occurrence before this.
 	StartAt Instant `json:"start_at,omitzero" codec:"sa"`
@@ -130,8 +130,8 @@ type Spec struct {
 	Notify    *Notify  `json:"notify,omitempty" codec:"nt"`
 	// What happens to a time that daylight saving skips.
 	DSTGap string `json:"dst_gap,omitempty" codec:"dg" enum:"run_after,skip" default:"run_after"`
-	// What happens to a time that occurs twice. Left out: a fixed time fires at the first, an interval-like schedule in
-	// both.
+	// What happens to a time that occurs twice. Left out: a fixed time fires the first time, an interval-like schedule
+	// both times.
 	DSTOverlap string `json:"dst_overlap,omitempty" codec:"do" enum:"first,both"`
 }
 
@@ -178,14 +178,14 @@ func (r Retry) Limit() int {
 
 // Missed says what happens to occurrences that fell into an outage.
 type Missed struct {
-	// skip none of them run; run_once the latest; run_all each of them.
+	// skip: none of them runs. run_once: the latest runs. run_all: each of them runs.
 	Policy string `json:"policy,omitempty" codec:"p" enum:"skip,run_once,run_all" default:"run_once"`
-	// How old one may be: a Go duration, or auto for the larger of 30 minutes and half the distance to the next
-	// occurrence.
+	// How old an occurrence may be to run: a Go duration, or auto for the larger of 30 minutes and half the distance to
+	// the next occurrence.
 	Window string `json:"window,omitempty" codec:"w" default:"auto"`
-	// How many run_all may run.
+	// How many occurrences run_all may run.
 	Max int `json:"max,omitempty" codec:"m" min:"0" max:"10000" default:"10"`
-	// One that is not older than this is late, not missed.
+	// An occurrence that is not older than this is late, not missed.
 	Grace Duration `json:"grace,omitempty" codec:"g" default:"1m0s"`
 }
 

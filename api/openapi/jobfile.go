@@ -47,14 +47,15 @@ func JobFile(document []byte) []byte {
 	spec["properties"].(object)["payload"] = object{"type": "object", "description": all["Payload"]["description"]}
 	calendar := defs["Calendar"].(object)
 	calendar["required"] = []string{"name"}
-	defs["Queue"] = object{"type": "object", "description": "A queue and how much of it runs at a time.",
+	defs["Queue"] = object{"type": "object", "description": "A queue and how many of its runs may be in progress at " +
+		"a time.",
 		"properties": object{
 			"name": object{"type": "string", "pattern": `^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`,
 				"description": "Its name."},
 			"namespace": object{"type": "string",
 				"description": "The namespace it is in; the command may name it instead."},
 			"concurrency": object{"type": "integer", "minimum": 0,
-				"description": "How many of its runs may be with workers at once; 0 for no limit."},
+				"description": "How many of its runs workers may have at once; 0 for no limit."},
 		}, "additionalProperties": false, "required": []string{"name"}}
 	kind := object{"type": "string", "enum": []string{"job", "calendar", "queue"}, "default": "job",
 		"description": "What the document is."}
