@@ -62,7 +62,7 @@ func (c *call) actOnJobs() error {
 	if q.DryRun || q.Expect != nil {
 		n, err := a.count(rc)
 		if err == nil && q.Expect != nil && (n > *q.Expect || n < *q.Expect && q.Cursor == "") {
-			err = job.Errorf(job.CodeState, "look at them again with dry_run, and expect what that says",
+			err = job.Errorf(job.CodeState, "repeat it with dry_run, and expect the number that it reports",
 				"%d jobs match, and %d were expected; nothing was changed", n, *q.Expect)
 		}
 		if err != nil || q.DryRun {
@@ -86,7 +86,7 @@ func (a *act) check() error {
 	q, f := a.q, &a.q.Filter
 	names := slices.Sorted(maps.Keys(actions))
 	if q.Action == "" {
-		return job.Invalid("action", "use "+strings.Join(names, ", "), "it is not said what is to be done")
+		return job.Invalid("action", "use "+strings.Join(names, ", "), "say which action to take")
 	}
 	if err := known("action", q.Action, names...); err != nil {
 		return err
@@ -107,13 +107,14 @@ func (a *act) check() error {
 	case len(f.IDs) == 0 && !f.All && !narrow.Filters():
 		return job.Invalid("filter", `give {"all": true} to mean every job`, "nothing is selected")
 	case len(f.Text) > job.MaxName:
-		return job.Invalid("filter.q", "look for a part of it", "a text of %d bytes; %d are the most", len(f.Text),
+		return job.Invalid("filter.q", "look for a part of it",
+			"the text has %d bytes; at most %d are allowed", len(f.Text),
 			job.MaxName)
 	case q.Expect != nil && *q.Expect < 0:
-		return job.Invalid("expect", "give the number that a dry run matched", "%d is negative", *q.Expect)
+		return job.Invalid("expect", "give the number of jobs that a dry run matched", "%d is negative", *q.Expect)
 	case q.Action == "delete" && q.Expect == nil && !q.DryRun:
-		return job.Invalid("expect", "ask with dry_run first, and expect the number that it matched",
-			"deleted jobs do not come back")
+		return job.Invalid("expect", "repeat it with dry_run first, and expect the number of jobs that it matched",
+			"deleted jobs cannot be brought back")
 	case (q.Action == "tag" || q.Action == "untag") && len(q.Args.Tags) == 0:
 		return job.Invalid("args.tags", `give {"tags": {"team": "billing"}}`, "no tags are given")
 	case q.Action == "jitter" && q.Args.JitterMS == nil:
@@ -283,7 +284,7 @@ func (a *act) run(rc *http.ResponseController) error {
 		var more error
 		if e := a.q.Expect; e != nil && a.line.Matched+len(jobs) > *e {
 			jobs = jobs[:*e-a.line.Matched]
-			more = job.Errorf(job.CodeState, "ask with dry_run again", "more jobs match by now than were expected (%d)",
+			more = job.Errorf(job.CodeState, "repeat it with dry_run", "more jobs match now than were expected (%d)",
 				*e)
 		}
 		failed, err := a.each(jobs)

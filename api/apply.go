@@ -41,11 +41,11 @@ func (c *call) applyJobs() error {
 				return spec, err
 			}
 			if spec.Name = strings.TrimSpace(spec.Name); spec.Name == "" {
-				return spec, job.Invalid("name", "give the job a name: an apply finds it by that", "there is no name")
+				return spec, job.Invalid("name", "give the job a name: apply finds jobs by name", "the job has no name")
 			}
 			key := maphash.String(seed, spec.Namespace+"\x00"+spec.Name)
 			if _, twice := seen[key]; twice {
-				return spec, job.Invalid("name", "keep one of them", "the name %q comes twice", spec.Name)
+				return spec, job.Invalid("name", "keep one of them", "the name %q occurs twice", spec.Name)
 			}
 			seen[key] = struct{}{}
 			return spec, intoSet(&spec, o.Set)
@@ -70,7 +70,8 @@ func (c *call) applyOptions() (o wire.ApplyOptions, err error) {
 	}
 	if c.query.Has("set") && (o.Set == "" || strings.TrimSpace(o.Set) != o.Set || strings.ContainsAny(o.Set, ",\x00") ||
 		len(o.Set)+len(job.SetTag) > job.MaxTagBytes) {
-		return o, job.Invalid("set", "use a short name such as the one of the repository", "%q is no name for a set",
+		return o, job.Invalid("set", "use a short name, such as that of the repository",
+			"%q is not a valid name for a set",
 			o.Set)
 	}
 	text, err := c.one("calendars")
@@ -80,10 +81,10 @@ func (c *call) applyOptions() (o wire.ApplyOptions, err error) {
 	o.Calendars = strings.Split(text, ",")
 	switch {
 	case !o.DryRun:
-		err = job.Invalid("calendars", "leave it out: the calendars must be there",
-			"only a dry run takes calendars as there")
+		err = job.Invalid("calendars", "leave it out: outside a dry run the calendars must exist",
+			"only a dry run may assume that calendars exist")
 	case len(o.Calendars) > maxAssumed:
-		err = job.Invalid("calendars", "create them first", "%d calendars, at most %d are taken as there",
+		err = job.Invalid("calendars", "create them first", "%d calendars, at most %d may be assumed to exist",
 			len(o.Calendars), maxAssumed)
 	}
 	return o, err
@@ -96,7 +97,7 @@ func intoSet(spec *job.Spec, set string) *job.Error {
 		return nil
 	case own != "":
 		return job.Invalid("tags", "remove the tag "+job.SetTag+" from the document, or apply it to that set",
-			"the document says that the job is in the set %q, and the request says %q", own, set)
+			"the document puts the job into the set %q, and the request into %q", own, set)
 	case spec.Tags == nil:
 		spec.Tags = map[string]string{}
 	}

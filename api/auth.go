@@ -158,7 +158,7 @@ func MayGrant(ctx context.Context, field, what string) error {
 		return nil
 	}
 	return &job.Error{Code: job.CodeForbidden, Field: field,
-		Message: "the token " + id.Name + " may not write shell jobs, and so cannot " + what,
+		Message: "the token " + id.Name + " may not create or edit shell jobs, and so cannot " + what,
 		Remedy:  "use a token that was made with `carillon token create --shell`, or a node's admin socket"}
 }
 
@@ -281,7 +281,7 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if role == Node && len(r.Header.Values(wire.AddressHeader)) > 0 {
 		z.refuse(w, r, job.Errorf(job.CodeForbidden, "ask that node yourself",
-			"what nodes ask each other is never passed on for others"))
+			"a node does not forward requests that only nodes may make"))
 		return
 	}
 	id, err := z.identify(r, node, role)
@@ -352,7 +352,7 @@ func (z *authorizer) identify(r *http.Request, node string, role Role) (Identity
 	case node != "" && r.Header.Get(wire.LocalHeader) != "":
 		if !z.auth.Votes(node) {
 			return Identity{}, job.Errorf(job.CodeForbidden, "use the admin socket of a voter, or a token",
-				"%s does not vote: its admin socket is for what it answers itself", node)
+				"%s does not vote: its admin socket only serves what the node answers itself", node)
 		}
 		return LocalAdmin(node), nil
 	}
@@ -365,7 +365,7 @@ func (z *authorizer) identify(r *http.Request, node string, role Role) (Identity
 		if err != nil {
 			var e *job.Error
 			if errors.As(err, &e) {
-				err = job.Errorf(job.CodeUnauthenticated, e.Remedy, "the token is not one: %s", e.Message)
+				err = job.Errorf(job.CodeUnauthenticated, e.Remedy, "this is not a token: %s", e.Message)
 			}
 			return Identity{}, err
 		}
@@ -375,8 +375,8 @@ func (z *authorizer) identify(r *http.Request, node string, role Role) (Identity
 	return id, err
 }
 
-const tokenRemedy = "carillon login, --token-file or CARILLON_TOKEN_FILE; elsewhere the header Authorization: " +
-	"Bearer TOKEN"
+const tokenRemedy = "run `carillon login`, or set --token-file or CARILLON_TOKEN_FILE; other clients send the " +
+	"header Authorization: Bearer TOKEN"
 
 // bearer is the text of the token that a request carries.
 func bearer(h http.Header, role Role) (string, error) {
@@ -394,13 +394,13 @@ func bearer(h http.Header, role Role) (string, error) {
 
 func errRole(id Identity, what string, role Role) error {
 	if role == Node {
-		return job.Errorf(job.CodeForbidden, "", "this is for nodes of the cluster, and %s is none", id.Name)
+		return job.Errorf(job.CodeForbidden, "", "this is for nodes of the cluster, and %s is not one", id.Name)
 	}
 	remedy := "use such a token; an admin makes one with `carillon token create --role " + role.String() + "`"
 	if id.Namespace != "" {
 		remedy += ", for all namespaces"
 	}
-	return job.Errorf(job.CodeForbidden, remedy, "this needs %s, and %s has %s", role.needs(), id.Name, what)
+	return job.Errorf(job.CodeForbidden, remedy, "this needs %s, but %s has %s", role.needs(), id.Name, what)
 }
 
 // needs is a role as a part of a sentence.

@@ -146,7 +146,7 @@ func (b *bounds) stranger(from netip.Addr, joins bool) (leave func(), err error)
 	}
 	if wait := of.Take(from); wait > 0 {
 		return nil, b.refuse(why, from.String(), wait, "wait for as long as Retry-After says",
-			"too many requests without a token, from %s or in all", from)
+			"too many requests without a token, from %s or in total", from)
 	}
 	if !joins {
 		return func() {}, nil
@@ -176,16 +176,16 @@ func (b *bounds) refuse(why Refusal, who string, wait time.Duration, remedy, for
 
 // enter counts a request of a token until it leaves, or refuses it.
 func (b *bounds) enter(id *Identity, kind openKind) (leave func(), err error) {
-	const another = "wait for some to end, or use another token for a part of them"
+	const another = "wait for some to end, or use another token for some of them"
 	if kind == workerCall {
 		return func() {}, nil
 	}
 	if kind == plainRequest || kind == openStream {
 		if wait := b.requests.Take(id.Token); wait > 0 {
 			return nil, b.refuse(RefusedRequests, id.Name, wait,
-				"wait for as long as Retry-After says; create many jobs with one :bulk, use another token for some of "+
-					"them, or raise --max-requests-per-token",
-				"the token %s may make %d requests a second at a node", id.Name, b.limits.Requests)
+				"wait for as long as Retry-After says; create many jobs with one :bulk request, use another token "+
+					"for some requests, or raise --max-requests-per-token",
+				"the token %s may send %d requests a second to a node", id.Name, b.limits.Requests)
 		}
 	}
 	b.mu.Lock()
@@ -196,7 +196,8 @@ func (b *bounds) enter(id *Identity, kind openKind) (leave func(), err error) {
 	}
 	if n := open[kind]; n >= mostOpen[kind] {
 		return nil, b.refuse(refusedOpen[kind], id.Name, 0, another,
-			"%d requests of %s (%s) are under way at this node, the most that may be", n, id.Name, refusedOpen[kind])
+			"%d requests of %s (%s) are in progress at this "+
+				"node, and no more are allowed", n, id.Name, refusedOpen[kind])
 	}
 	open[kind]++
 	b.open[id.Token] = open
@@ -230,7 +231,7 @@ func (b *bounds) guess(from netip.Addr, look func(patient bool) (Identity, error
 		return id, err
 	}
 	return id, b.refuse(RefusedGuesses, from.String(), wait, "use a valid token; `carillon token list` lists them",
-		"too many requests from %s had a token that is not known to this cluster", from)
+		"too many requests from %s had a token that this cluster does not know", from)
 }
 
 // sourceOf is where a request comes from; not valid: it came by the admin socket, or a node passed it on.

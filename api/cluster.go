@@ -47,7 +47,7 @@ type Cluster interface {
 
 func (c *call) cluster() (Cluster, error) {
 	if c.h.opts.Cluster == nil {
-		return nil, job.Errorf(job.CodeNotReady, "ask another node", "this node takes no part in a cluster")
+		return nil, job.Errorf(job.CodeNotReady, "ask another node", "this node is not part of a cluster")
 	}
 	return c.h.opts.Cluster, nil
 }
@@ -67,7 +67,7 @@ func (c *call) clusterJoin() error {
 	case rq.InstanceID == "":
 		return job.Invalid("instance_id", "", "a data directory has an instance id")
 	case rq.Address == "":
-		return job.Invalid("address", "set --advertise", "a node needs an address that others reach it at")
+		return job.Invalid("address", "set --advertise", "a node needs an address at which others reach it")
 	}
 	r, err := m.Join(c.ctx, rq)
 	if err != nil {

@@ -21,7 +21,7 @@ func (c *call) openCursor(cursor string) (string, error) {
 		return text, nil
 	}
 	return "", job.Invalid("cursor", "use the next_cursor of the page before, with the same token, or begin again",
-		"this is not a cursor that this token was given")
+		"this cursor was not given to this token")
 }
 
 // replyPage answers with a page of a list, whose cursor is a part of it.

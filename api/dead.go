@@ -134,9 +134,9 @@ func (c *call) selection() (wire.DeadQuery, error) {
 	case n > 1:
 		return q, job.Errorf(job.CodeInvalid, "give one of ids, job, group and all", "the selection is ambiguous")
 	case q.Max < 0:
-		return q, job.Invalid("max", "leave it out to take all of them", "%d is negative", q.Max)
+		return q, job.Invalid("max", "leave it out to select all of them", "%d is negative", q.Max)
 	case q.Max > 0 && len(q.IDs) > 0:
-		return q, job.Invalid("max", "leave it out, or name fewer ids", "the ids say already how many")
+		return q, job.Invalid("max", "leave it out, or give fewer ids", "the ids already say how many")
 	case len(q.IDs) > maxDeadIDs:
 		return q, job.Invalid("ids", "select by job, or in several steps",
 			"%d ids, at most %d are allowed", len(q.IDs), maxDeadIDs)

@@ -80,7 +80,7 @@ func (c *call) events() error {
 		}
 		if topic == wire.TopicCluster && !c.space.All {
 			return job.Errorf(job.CodeForbidden, "leave the topic out, or use a token for all namespaces",
-				"the topic %s is about the whole cluster", topic)
+				"the topic %s is about the whole cluster, not one namespace", topic)
 		}
 	}
 	rc := http.NewResponseController(c.w)
@@ -163,7 +163,7 @@ func (c *call) occurrences() error {
 	case q.Cells > maxCells:
 		return job.Invalid("cells", "", "%d is more than %d", q.Cells, maxCells)
 	case q.Cells > 0 && q.Cursor != "":
-		return job.Invalid("cursor", "leave out one of the two", "with cells the answer is one page")
+		return job.Invalid("cursor", "leave out cells or cursor", "with cells there is only one page")
 	}
 	rd, err := c.read()
 	if err != nil {

@@ -71,7 +71,7 @@ func decodeSpec(data []byte) (job.Spec, error) {
 	s, err := job.DecodeSpec(data)
 	var e *job.Error
 	if err != nil && errors.As(err, &e) && e.Code == job.CodeUnknownField && slices.Contains(readOnly, e.Field) {
-		e.Message, e.Remedy = "this is for Carillon to say", "remove it"
+		e.Message, e.Remedy = "Carillon sets this field itself", "remove it"
 	}
 	return s, err
 }

@@ -33,7 +33,7 @@ const (
 
 // mayMakeVoters refuses a caller who has less than a voter: that has the keys of the cluster, and can do everything.
 func mayMakeVoters(ctx context.Context, field string) error {
-	return MayGrant(ctx, field, "give a node a vote and with it the keys of the cluster, which can do everything")
+	return MayGrant(ctx, field, "give a node a vote, and with it the keys of the cluster, which allow everything")
 }
 
 func (c *call) createJoinToken() error {
@@ -45,9 +45,9 @@ func (c *call) createJoinToken() error {
 	}
 	switch d := time.Duration(t.TTL); {
 	case d < time.Second || d > maxJoinTTL:
-		return job.Invalid("ttl", "use 1s to 8760h; an hour is enough to start a node", "%s is out of range", t.TTL)
+		return job.Invalid("ttl", "use 1s to 8760h; an hour is usually enough", "%s is out of range", t.TTL)
 	case t.Uses < 1 || t.Uses > maxJoinUses:
-		return job.Invalid("uses", "use the number of nodes that are to join", "%d is not between 1 and %d", t.Uses,
+		return job.Invalid("uses", "use the number of nodes that will join", "%d is not between 1 and %d", t.Uses,
 			maxJoinUses)
 	}
 	if t.Voter {

@@ -55,7 +55,8 @@ func (c *call) namespace() (Space, error) {
 	}
 	c.query.Del(namespaceParam)
 	if given == job.AllNamespaces && !c.route.listing() {
-		return s, job.Invalid(namespaceParam, "name the namespace", "%q stands for all of them in lists only", given)
+		return s, job.Invalid(namespaceParam, "name the namespace", "%q means all namespaces, which only lists "+
+			"support", given)
 	}
 	if err := id.keepsTo(given); err != nil {
 		return s, err
@@ -81,7 +82,7 @@ func (id *Identity) keepsTo(namespace string) error {
 		return nil
 	}
 	return job.Errorf(job.CodeForbidden, "leave the namespace out, or use a token for it",
-		"the token %s is for the namespace %s, and this is about %q", id.Name, id.Namespace, namespace)
+		"the token %s is for the namespace %s, not for %q", id.Name, id.Namespace, namespace)
 }
 
 // into is the namespace of a document that names one itself, or leaves that to the request.

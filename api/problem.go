@@ -49,7 +49,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if r.Context().Err() == nil {
 			h.opts.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
-		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
+		known = job.Errorf(job.CodeInternal, "see the node's log", "something went wrong inside the node")
 	}
 	status := wire.StatusOf(known.Code)
 	if h.opts.Refused != nil && (status == http.StatusBadRequest || status == http.StatusUnauthorized ||
@@ -61,7 +61,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // WriteError answers with an error from outside of the routes.
 func WriteError(w http.ResponseWriter, err error) {
-	known := job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
+	known := job.Errorf(job.CodeInternal, "see the node's log", "something went wrong inside the node")
 	_ = errors.As(err, &known)
 	wire.WriteProblem(w, wire.StatusOf(known.Code), known)
 }

@@ -94,7 +94,7 @@ func checkPoll(q *job.PullPoll) error {
 		return job.Invalid("tags", "", "%d tags are more than %d", len(q.Tags), job.MaxTags)
 	}
 	if _, ok := q.Tags["queue"]; ok {
-		return job.Invalid("tags.queue", "leave it out", "the path says which queue it is")
+		return job.Invalid("tags.queue", "leave it out", "the path already names the queue")
 	}
 	if err := checkWorkerName(q.Worker); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (c *call) pullReport(failed bool) error {
 		case item.Delay < 0 || time.Duration(item.Delay) > maxDelay:
 			return job.Invalid(field+".delay", "", "%s is not between 0s and %s", item.Delay, maxDelay)
 		case item.Unstarted && (item.Error != "" || item.Permanent || item.Delay != 0 || item.Output != ""):
-			return job.Invalid(field+".unstarted", "leave the others out",
-				"what was not started has no error, output or delay")
+			return job.Invalid(field+".unstarted", "leave out error, output and delay",
+				"a run that was not started has no error, output or delay")
 		case failed && !item.Unstarted && item.Error == "":
 			return job.Invalid(field+".error", "say in a few words what went wrong", "a failure needs an error")
 		}
@@ -267,14 +267,14 @@ func checkRefs(name string, refs []job.PullRef) error {
 		}
 		ref := job.PullRef{RunID: refs[i].RunID, Fence: refs[i].Fence}
 		if j, twice := first[ref]; twice {
-			return job.Invalid(field, "name each once", "it is the same run as %s[%d]", name, j)
+			return job.Invalid(field, "name each once", "it names the same run as %s[%d]", name, j)
 		}
 		first[ref] = i
 	}
 	return nil
 }
 
-const refRemedy = "send the claim that the poll was answered with, or its run_id and fence"
+const refRemedy = "send the claim from the answer to the poll, or its run_id and fence"
 
 // resolveClaim fills in run and fence from the claim, and holds them against it if they are given as well.
 func resolveClaim(field string, ref *job.PullRef) error {
@@ -284,11 +284,12 @@ func resolveClaim(field string, ref *job.PullRef) error {
 			return job.Invalid(field+".claim", refRemedy, "%q: %v", ref.Claim, err)
 		}
 		if c.Group != uint32(c.Run.Job.Group()) {
-			return job.Invalid(field+".claim", refRemedy, "a run of group %d is not one of group %d", c.Run.Job.Group(),
+			return job.Invalid(field+".claim", refRemedy,
+				"the run belongs to group %d, not to group %d", c.Run.Job.Group(),
 				c.Group)
 		}
 		if ref.RunID != "" && ref.RunID != c.Run.String() || ref.Fence != 0 && ref.Fence != c.Fence {
-			return job.Invalid(field+".claim", refRemedy, "claim, run_id and fence are not of one claim")
+			return job.Invalid(field+".claim", refRemedy, "claim, run_id and fence belong to different claims")
 		}
 		ref.RunID, ref.Fence = c.Run.String(), c.Fence
 	}

@@ -88,7 +88,8 @@ func (c *call) number(name string) (int, error) {
 func (c *call) text(name string) (string, error) {
 	s, err := c.one(name)
 	if err == nil && len(s) > job.MaxName {
-		err = job.Invalid(name, "look for a part of it", "a text of %d bytes; %d are the most", len(s), job.MaxName)
+		err = job.Invalid(name, "look for a part of it",
+			"the text has %d bytes; at most %d are allowed", len(s), job.MaxName)
 	}
 	return s, err
 }
@@ -149,7 +150,8 @@ func (c *call) tags() (tags map[string]string, err error) {
 			return nil, job.Invalid("tag", "write tag=team=billing; repeat it for several", "%q is not a tag", pair)
 		}
 		if old, twice := tags[k]; twice && old != v {
-			return nil, job.Invalid("tag", "give one value for each tag", "no job has %s=%s and %s=%s", k, old, k, v)
+			return nil, job.Invalid("tag", "give one value for each tag",
+				"no job can have both %s=%s and %s=%s", k, old, k, v)
 		}
 		if tags == nil {
 			tags = map[string]string{}

@@ -46,7 +46,7 @@ func (c *call) createToken() error {
 		return err
 	}
 	if t.Shell {
-		if err := MayGrant(c.r.Context(), "shell", "make one that may"); err != nil {
+		if err := MayGrant(c.r.Context(), "shell", "create a token that may"); err != nil {
 			return err
 		}
 	}
@@ -81,10 +81,10 @@ func checkToken(t *wire.TokenRequest) error {
 		return job.CheckNamespace(t.Namespace)
 	case t.Shell && t.Role != job.RoleOperator && t.Role != job.RoleAdmin:
 		return job.Invalid("shell", "leave it out, or give it the role operator",
-			"a token with the role %s writes no jobs", t.Role)
+			"a token with the role %s cannot write jobs", t.Role)
 	case t.TTL < 0:
 		return job.Invalid("ttl", "use a duration such as 720h, or leave it out for a token that does not expire",
-			"%s is not a time that a token could live for", t.TTL)
+			"%s is not a valid lifetime", t.TTL)
 	case time.Duration(t.TTL) > 0 && time.Duration(t.TTL) < time.Second:
 		return job.Invalid("ttl", "use at least 1s", "%s is too short", t.TTL)
 	case !worker && (t.Slots != 0 || len(t.Queues)+len(t.Types)+len(t.Tags)+len(t.Secrets) > 0):
@@ -94,7 +94,7 @@ func checkToken(t *wire.TokenRequest) error {
 		return job.Invalid("secrets", `use "*" for all of the namespace`, "%d secrets are more than %d", len(t.Secrets),
 			maxTokenList)
 	case t.Slots < 0 || t.Slots > job.MaxWorkerSlots:
-		return job.Invalid("slots", "leave it out for no other bound than that of workers",
+		return job.Invalid("slots", "leave it out to allow as many as workers may have",
 			"%d is not between 0 and %d", t.Slots, job.MaxWorkerSlots)
 	case len(t.Queues) > maxTokenList:
 		return job.Invalid("queues", "", "%d queues are more than %d", len(t.Queues), maxTokenList)
@@ -157,11 +157,11 @@ func (c *call) revokeToken() error {
 		return err
 	}
 	if id := IdentityOf(c.r.Context()); id != nil && id.Token == t.ID {
-		c.w.Header().Add(wire.WarningHeader, "it is the token that asked for this: its holder needs another one")
+		c.w.Header().Add(wire.WarningHeader, "you revoked the token that you used: you need another one")
 	}
 	if t.Role == job.RoleAdmin && t.Namespace == "" && !c.adminsLeft() {
-		c.w.Header().Add(wire.WarningHeader, "no token of an admin of all namespaces is left: on a node, "+
-			"`carillon --addr unix:DATA_DIR/admin.sock token create NAME --role admin` makes one")
+		c.w.Header().Add(wire.WarningHeader, "no admin token for all namespaces is left: on a node, `carillon "+
+			"--addr unix:DATA_DIR/admin.sock token create NAME --role admin` makes one")
 	}
 	return c.reply(http.StatusOK, t)
 }

@@ -62,7 +62,7 @@ func (c *call) session(ref *job.SessionRef) error {
 }
 
 func errOthersSession(id *Identity) error {
-	return job.Errorf(job.CodeForbidden, "", "the node %s has one worker, which has its name", id.Node)
+	return job.Errorf(job.CodeForbidden, "", "a node has one worker, with the node's own name, %s", id.Node)
 }
 
 // register holds a registration to what its token grants, and calls do with it.
@@ -104,9 +104,9 @@ func (id *Identity) grants(r *job.Register) error {
 		return job.Invalid("worker", "use a name that is unique among the workers of the token",
 			"a worker needs a name of at most %d bytes", maxTokenWorker)
 	case r.Node != nil:
-		return job.Errorf(job.CodeForbidden, "leave it out", "only a node itself registers the worker of a node")
+		return job.Errorf(job.CodeForbidden, "leave it out", "only the node itself can register its worker")
 	case r.Slots > slots:
-		return notGranted("slots", remedy, id, "%d slots, with those that it prefetches, and not %d",
+		return notGranted("slots", remedy, id, "%d slots, including prefetch, not %d",
 			slots, r.Slots)
 	case len(r.Types) > maxTypes:
 		return job.Invalid("types", "name those that it carries out", "%d types are more than %d", len(r.Types),
@@ -161,7 +161,7 @@ func (c *call) pullSeal(queue string) (*seal, error) {
 	case id == nil:
 		return nil, nil
 	case id.Token == "":
-		return nil, job.Errorf(job.CodeForbidden, "use a token with the role worker", "a node is no pull worker")
+		return nil, job.Errorf(job.CodeForbidden, "use a token with the role worker", "a node cannot be a pull worker")
 	case len(id.Worker.Types) > 0 && !slices.Contains(id.Worker.Types, string(job.TypeQueue)):
 		return nil, notGranted("queue", "use another token", id, "the types %s", strings.Join(id.Worker.Types, ", "))
 	case len(id.Worker.Queues) > 0 && !slices.Contains(id.Worker.Queues, queue):
@@ -179,7 +179,7 @@ func (s *seal) openPoll(id *Identity, q *job.PullPoll) error {
 	q.Secrets = g.Secrets
 	if g.Slots > 0 && q.Max+len(q.Held) > g.Slots {
 		return notGranted("max", "ask for less, or use another token", id,
-			"%d runs at a time, with those that it holds", g.Slots)
+			"%d runs at a time, including those that the worker holds", g.Slots)
 	}
 	if err := job.CheckWorkerTags(q.Tags); err != nil {
 		return err
@@ -224,8 +224,8 @@ func (s *seal) openClaims(name string, refs []job.PullRef) error {
 		text, ok := s.Open(sealClaim, refs[i].Claim)
 		if !ok {
 			return &job.Error{Code: job.CodeForbidden, Field: fmt.Sprintf("%s[%d].claim", name, i),
-				Message: "it is not a claim that this token was given",
-				Remedy:  "send the claim that the poll was answered with; run_id and fence do not do"}
+				Message: "this claim was not given to this token",
+				Remedy:  "send the claim from the answer to the poll; run_id and fence are not enough"}
 		}
 		refs[i].Claim = text
 	}

@@ -35,8 +35,8 @@ func (b *Bench) Hot(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if time.Now().After(at) {
-		return nil, fmt.Errorf("loading took %s and the jobs were due after %s: there is nothing to "+
-			"measure; try fewer jobs", took.Round(time.Second), lead.Round(time.Second))
+		return nil, fmt.Errorf("loading took %s, but the jobs were due after %s: there is nothing to measure; try "+
+			"fewer jobs", took.Round(time.Second), lead.Round(time.Second))
 	}
 	b.o.Progress("waiting for "+at.Format("15:04:05"), 0, 0)
 	time.Sleep(time.Until(at.Add(-500 * time.Millisecond)))

@@ -16,8 +16,8 @@ const settled = 5 * time.Second
 // IdleCPU is what a cluster costs that has nothing to do: its nodes with their own workers, and jobs that are not due.
 func (b *Bench) IdleCPU(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) == 0 {
-		return nil, fmt.Errorf("what processes use is known only of a cluster that this command " +
-			"started: without --addr")
+		return nil, fmt.Errorf("the resource use of nodes is only known if this command started the cluster: leave " +
+			"out --addr")
 	}
 	if _, err := b.fill(ctx, b.o.Idle); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (b *Bench) IdleCPU(ctx context.Context) (*Result, error) {
 func (b *Bench) Elections(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) < 3 {
 		return nil, fmt.Errorf(
-			"elections without a reason take a cluster of three that this command started: without --addr, --nodes 3")
+			"this scenario needs a cluster of three nodes that this command started: use --nodes 3, without --addr")
 	}
 	var before, after client.Status
 	r, err := b.steady(ctx, "elections", func(ctx context.Context) (_ []killing, err error) {

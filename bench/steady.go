@@ -30,7 +30,7 @@ func (b *Bench) Lag(ctx context.Context) (*Result, error) { return b.steady(ctx,
 func (b *Bench) Failover(ctx context.Context) (*Result, error) {
 	if len(b.cluster.nodes) < 3 {
 		return nil, fmt.Errorf(
-			"to lose a leader takes a cluster of three that this command started: without --addr, --nodes 3")
+			"killing leaders needs a cluster of three nodes that this command started: use --nodes 3, without --addr")
 	}
 	return b.steady(ctx, "failover", b.kills)
 }

@@ -262,7 +262,7 @@ func (r *recorder) write(file string) error {
 func readEffects(file string) (out []effect, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("what a worker did is not known: %w", err)
+		return nil, fmt.Errorf("it is not known what a worker did: %w", err)
 	}
 	defer f.Close()
 	var rec [5]uint64

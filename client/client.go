@@ -187,7 +187,7 @@ func baseURL(addr, scheme string) (string, error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 		if path == "" || strings.ContainsRune(path, 0) {
 			return "", job.Invalid("addr", "use unix:PATH, such as unix:/var/lib/carillon/admin.sock",
-				"%q names no socket", addr)
+				"%q does not name a socket", addr)
 		}
 		return "http://" + hex.EncodeToString([]byte(path)) + socketHost, nil
 	}
@@ -389,7 +389,7 @@ func gaveUp(err error, tries int, spent time.Duration) error {
 		return err
 	}
 	e := *known
-	e.Message += fmt.Sprintf(" (given up after %d tries in %s)", tries, spent.Round(100*time.Millisecond))
+	e.Message += fmt.Sprintf(" (gave up after %d tries in %s)", tries, spent.Round(100*time.Millisecond))
 	return &e
 }
 
@@ -545,7 +545,7 @@ func notOurs(base string, resp *http.Response) *job.Error {
 	if media := resp.Header.Get("Content-Type"); media != "" {
 		what += ", " + media
 	}
-	return job.Errorf(job.CodeInternal, "check --addr or CARILLON_ADDR",
+	return job.Errorf(job.CodeInternal, "check --addr and CARILLON_ADDR",
 		"%s: this is not a Carillon server (it answered %s)", shown(base), what)
 }
 
@@ -568,9 +568,9 @@ func broken(ctx, limited context.Context, base, key string, err error) error {
 	}
 	if s, ok := silenced(limited); ok {
 		return job.Errorf(job.CodeOutcomeUnknown, remedy+"; --timeout allows more time",
-			"no complete answer from carillon at %s: it was silent for %s", shown(base), rounded(s.after))
+			"incomplete answer from carillon at %s: it was silent for %s", shown(base), rounded(s.after))
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke off in the middle of its answer: %v",
+	return job.Errorf(job.CodeOutcomeUnknown, remedy, "the connection to %s broke in the middle of its answer: %v",
 		shown(base), re.error)
 }
 
@@ -599,9 +599,9 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 	read := method == http.MethodGet
 	switch {
 	case errors.As(err, new(keys.OtherCAError)):
-		return true, job.Errorf(job.CodeUnauthenticated, "if it is the right address, make a new token on the machine "+
-			"of a node, by its admin socket: `carillon --addr unix:DATA_DIR/admin.sock token create NAME --role "+
-			"ROLE`, and `carillon login` with it; replace copies of ca.pem too", "%s: %v", base, keys.OtherCAError{})
+		return true, job.Errorf(job.CodeUnauthenticated, "if the address is right, create a new token through the "+
+			"admin socket on a node's machine (`carillon --addr unix:DATA_DIR/admin.sock token create NAME --role "+
+			"ROLE`) and `carillon login` with it; replace copies of ca.pem too", "%s: %v", base, keys.OtherCAError{})
 	case quiet && (read || !sent.Load()):
 		return true, job.Errorf(job.CodeUnavailable,
 			"name other nodes too (--addr a,b,c), or allow more time with --timeout",
@@ -614,7 +614,7 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 			"start one with `carillon dev`, log in to a cluster with `carillon login`, or set --addr or CARILLON_ADDR",
 			"cannot reach carillon at %s: %s", base, cause(err))
 	}
-	remedy := "look whether it was done"
+	remedy := "check whether it was done"
 	if key != "" {
 		remedy = repeatWith(key) + "; or " + remedy
 	}
@@ -623,7 +623,7 @@ func unreachable(ctx context.Context, base, method, key string, sent *atomic.Boo
 			"outcome unknown: no answer from carillon at %s within %s", base, rounded(s.after))
 	}
 	return true, job.Errorf(job.CodeOutcomeUnknown, remedy,
-		"outcome unknown: the connection to %s broke off before the answer: %s", base, cause(err))
+		"outcome unknown: the connection to %s broke before the answer: %s", base, cause(err))
 }
 
 // watchSent notes whether a request was written to any connection. What RoundTrip fails with does not tell: net/http
@@ -672,8 +672,8 @@ func readProblem(resp *http.Response) *job.Error {
 		return &job.Error{Code: p.Code, Field: p.Field, Message: p.Message, Remedy: p.Remedy}
 	}
 	if bytes.HasPrefix(data, []byte("This port speaks TLS")) { // what a secure node says to a request without it
-		return job.Errorf(job.CodeUnauthenticated, "carillon login, --token-file or CARILLON_TOKEN_FILE",
-			"%s is a node of a secure cluster, and talks to who has a token of it", resp.Request.URL.Host)
+		return job.Errorf(job.CodeUnauthenticated, "run `carillon login`, or set --token-file or CARILLON_TOKEN_FILE",
+			"%s belongs to a secure cluster, and no token was given", resp.Request.URL.Host)
 	}
 	code := job.CodeInternal
 	switch resp.StatusCode {
@@ -686,6 +686,6 @@ func readProblem(resp *http.Response) *job.Error {
 		u := resp.Request.URL
 		return notOurs(u.Scheme+"://"+u.Host, resp)
 	}
-	return job.Errorf(code, "is this the address of a carillon node?", "%s answered %s without saying why",
+	return job.Errorf(code, "is this the address of a carillon node?", "%s answered %s and gave no reason",
 		resp.Request.URL, resp.Status)
 }

@@ -311,7 +311,7 @@ func TestNotACarillon(t *testing.T) {
 		{200, "application/json", `[]`, job.CodeInternal, foreign},
 		{404, "text/html", "nope", job.CodeInternal, foreign},
 		{501, "text/html", "nope", job.CodeInternal, foreign},
-		{400, "text/plain", "This port speaks TLS: use https.\n", job.CodeUnauthenticated, "a node of a secure cluster"},
+		{400, "text/plain", "This port speaks TLS: use https.\n", job.CodeUnauthenticated, "belongs to a secure cluster"},
 		{502, "", "", job.CodeUnavailable, gateway},
 		{500, "application/json", `{"x":1}`, job.CodeInternal, gateway},
 	} {

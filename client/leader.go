@@ -97,7 +97,7 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 		o(l)
 	}
 	if len(addrs) == 0 {
-		l.addrsErr = job.Invalid("addr", "name at least one node", "there is no address of a node")
+		l.addrsErr = job.Invalid("addr", "name at least one node", "no address of a node is given")
 	}
 	for _, addr := range addrs {
 		if strings.HasPrefix(addr, "unix:") {
@@ -262,7 +262,7 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	if err != nil {
 		if errors.As(err, new(keys.OtherCAError)) {
 			return answer{kind: silent, err: job.Errorf(job.CodeUnauthenticated,
-				"if it is the right address, give the worker a new token: `carillon token create`", "%s: %v", node,
+				"if the address is right, give the worker a new token: `carillon token create`", "%s: %v", node,
 				keys.OtherCAError{})}
 		}
 		if neverConnected(err) {

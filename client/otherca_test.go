@@ -71,14 +71,14 @@ func TestOtherCA(t *testing.T) {
 			}
 		}
 	}
-	says(err, "does not remember", "admin.sock", "token create", "carillon login")
+	says(err, "no longer remembers", "admin.sock", "token create", "carillon login")
 	if n := dials.Load(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
 	l := NewLeader([]string{addr}, WithLeaderToken(old))
 	defer l.Close()
 	_, err = l.Register(context.Background(), job.Register{Worker: "w"})
-	says(err, "does not remember", "token create")
+	says(err, "no longer remembers", "token create")
 	if asked.Load() {
 		t.Error("the token was shown")
 	}

@@ -31,7 +31,7 @@ func TestPatience(t *testing.T) {
 		tries int
 		note  string
 	}{
-		{"no leader", 4800 * time.Millisecond, nil, 2, " (given up after 2 tries in 9.6s)"},
+		{"no leader", 4800 * time.Millisecond, nil, 2, " (gave up after 2 tries in 9.6s)"},
 		{"at once", 0, nil, 4, ""},
 		{"one try is all there is time for", 9 * time.Second, nil, 1, ""},
 		{"more patience", 4800 * time.Millisecond, []client.Option{client.WithTimeout(time.Minute)}, 4, ""},

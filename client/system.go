@@ -134,8 +134,9 @@ func (c *Client) Join(ctx context.Context, rq JoinRequest) (r JoinReply, leader 
 	hr.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(hr)
 	if errors.As(err, new(keys.OtherCAError)) {
-		return r, "", job.Errorf(job.CodeForbidden, "name a node of the cluster that the join token is from, or get a "+
-			"join token of this one: `carillon cluster token create`", "%s: %v", c.nodes.at(0), keys.OtherCAError{})
+		return r, "", job.Errorf(job.CodeForbidden, "name a node of the cluster that the join token belongs to, or "+
+			"create a join token in this one: "+
+			"`carillon cluster token create`", "%s: %v", c.nodes.at(0), keys.OtherCAError{})
 	}
 	if err != nil {
 		return r, "", job.Errorf(job.CodeUnavailable, "is it running, and is the address right?",

@@ -47,7 +47,7 @@ func readable(base string) error {
 		return nil
 	}
 	return job.Invalid("addr", "use https://, or leave the scheme out",
-		"%s is without TLS, and the token is one of a cluster with TLS", base)
+		"%s is a URL without TLS, and the token belongs to a cluster with TLS", base)
 }
 
 // WithLeaderToken has a worker's calls carry an API token with the role worker; see WithToken.

@@ -55,7 +55,7 @@ type Run struct {
 // Why a handler's context ended.
 var (
 	ErrCanceled  = errors.New("the run was canceled")
-	ErrTimeout   = errors.New("the run takes longer than its timeout")
+	ErrTimeout   = errors.New("the run took longer than its timeout")
 	ErrLeaseLost = errors.New("the run may have been given to another worker")
 	ErrStopping  = errors.New("the worker is stopping")
 )

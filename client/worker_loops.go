@@ -225,7 +225,7 @@ func (p *puller) heartbeats(ctx context.Context) {
 						p.set.CancelLocked(a)
 					}
 				default:
-					p.log.Warn("a run is not ours any more", "run", a.Work.RunID, "why", answer.Why)
+					p.log.Warn("a run no longer belongs to this worker", "run", a.Work.RunID, "why", answer.Why)
 					*a.Lease = worker.Lease{}
 				}
 			}
@@ -285,7 +285,7 @@ func (p *puller) report(ctx context.Context, parts ...[]*pulled) (keys []worker.
 			some, err = p.report(ctx, part[:half], part[half:])
 			keys = append(keys, some...)
 		case refused(err):
-			p.log.Error("a result is refused, and given up", "run", part[0].Work.RunID, "error", err)
+			p.log.Error("a result was refused and dropped", "run", part[0].Work.RunID, "error", err)
 			keys, err = append(keys, part[0].Key), nil
 		case err != nil:
 			p.failed(ctx, at, "report", err)

@@ -126,11 +126,11 @@ func TestApplyRefuses(t *testing.T) {
 		}
 	}
 	s.expect("", 2, "error: -f: no file is given\nhint: give -f FILE, -f DIR, or -f - for standard input\n", "apply")
-	s.expect("", 2, "error: -f: there are no documents in "+filepath.Join(dir, "sub", "..", "none")+"\nhint: is it the right directory? -R reads the directories in it\n",
+	s.expect("", 2, "error: -f: there are no documents in "+filepath.Join(dir, "sub", "..", "none")+"\nhint: is it the right directory? -R also reads its subdirectories\n",
 		"apply", "-f", mkdir(t, filepath.Join(dir, "sub", "..", "none")))
 	// One name twice: nothing is done.
 	s.expect(fmt.Sprintf(job, "new")+"---\n"+fmt.Sprintf(job, "x")+"---\n"+fmt.Sprintf(job, "x"), 2,
-		"error: standard input:11: name: x is in standard input:6 already\nhint: keep one of them; nothing was changed\n", "apply", "-f", "-")
+		"error: standard input:11: name: x is already defined in standard input:6\nhint: keep one of them; nothing was changed\n", "apply", "-f", "-")
 	s.expect("", 0, "created g (j_2)\n1 created, 0 changed, 0 unchanged, 0 failed\n", "apply", "-R", "-f", filepath.Join(dir, "sub"))
 }
 
@@ -158,11 +158,11 @@ func TestApplyPrunes(t *testing.T) {
 	if code != 0 || !strings.HasSuffix(stdout, "5 created, 0 changed, 0 unchanged, 0 failed, 0 deleted\n") {
 		t.Fatal(stdout, stderr)
 	}
-	s.expect(some("a"), 4, "error: 4 jobs of the set \"one\" are in no file (b (j_5), c (j_6), d (j_7), e (j_8)), and --prune-max is 3; nothing was changed\n"+
-		"hint: if they are to go, give --prune-max 4\n", "apply", "-f", "-", "--set", "one", "--prune", "--prune-max", "3")
-	s.expect("kind: queue\nname: q\n", 2, "error: --prune: the files have no jobs, and every job of the set \"one\" would be deleted; nothing was changed\n"+
+	s.expect(some("a"), 4, "error: no file contains 4 jobs of the set \"one\" (b (j_5), c (j_6), d (j_7), e (j_8)), and --prune-max is 3; nothing was changed\n"+
+		"hint: if you want to delete them, give --prune-max 4\n", "apply", "-f", "-", "--set", "one", "--prune", "--prune-max", "3")
+	s.expect("kind: queue\nname: q\n", 2, "error: --prune: the files contain no jobs, so every job of the set \"one\" would be deleted; nothing was changed\n"+
 		"hint: leave --prune out, or delete the jobs yourself\n", "apply", "-f", "-", "--set", "one", "--prune")
-	s.expect(some("a"), 2, "error: --prune: only jobs of a set are deleted, and none is given\nhint: give --set NAME\n", "apply", "-f", "-", "--prune")
+	s.expect(some("a"), 2, "error: --prune: it deletes jobs of a set, and no set is given\nhint: give --set NAME\n", "apply", "-f", "-", "--prune")
 	// One is refused: the rest is applied, and nothing is deleted.
 	stdout, stderr, code = s.run(some("a", "new")+`{"name":"b","type":"quue"}`, "apply", "-f", "-", "--set", "one", "--prune")
 	if code != 2 || !strings.HasSuffix(stdout, "1 created, 0 changed, 1 unchanged, 1 failed, 0 deleted\n") || !strings.Contains(stderr, "nothing was deleted") {

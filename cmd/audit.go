@@ -17,8 +17,8 @@ func (a *app) auditCmd() *cobra.Command {
 	var q client.AuditQuery
 	c := &cobra.Command{
 		Use: "audit", Short: "List who changed what, newest first", Args: cobra.NoArgs,
-		Long: "List the records of what was changed through the API and the admin sockets: in a namespace, and " +
-			"unless one is named also what is in none, such as members and tokens for all namespaces.",
+		Long: "List what was changed through the API and the admin sockets, in one namespace. Unless you name a " +
+			"namespace, the list also has what belongs to none, such as members and tokens for all namespaces.",
 		Example: "  carillon audit -A --action token --since 2026-11-01T00:00:00Z\n" +
 			"  carillon audit --object nightly -n team-a",
 	}
@@ -40,12 +40,12 @@ func (a *app) auditCmd() *cobra.Command {
 func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error {
 	var since, until string
 	fl := c.Flags()
-	fl.StringVar(&q.Action, "action", "", "such as job.create, or job for all that is done to jobs")
-	fl.StringVar(&q.Object, "object", "", "id or name of what was changed")
-	fl.StringVar(&q.Token, "token", "", "id or name of the token of who changed it")
+	fl.StringVar(&q.Action, "action", "", "such as job.create, or job for everything done to jobs")
+	fl.StringVar(&q.Object, "object", "", "id or name of the object that was changed")
+	fl.StringVar(&q.Token, "token", "", "id or name of the token that was used")
 	fl.StringVar(&since, "since", "", "from this time on")
 	fl.StringVar(&until, "until", "", "before this time")
-	fl.Uint64Var(&q.After, "after", 0, "records with a higher number")
+	fl.Uint64Var(&q.After, "after", 0, "only records with a higher number")
 	return func() error {
 		return a.instants(time.Local, values.Before, timeFlag{"--since", since, &q.Since},
 			timeFlag{"--until", until, &q.Until})
@@ -84,10 +84,11 @@ func exportLines(cmd *cobra.Command, after uint64, export func(line func(uint64,
 	})
 	switch failed := out.Flush(); {
 	case failed != nil: // what was buffered is gone: the last line that was read is not the last that was written
-		return fmt.Errorf("%w: the export is cut off; go on with --after and the seq of its last whole line", failed)
+		return fmt.Errorf("%w: the export is incomplete; continue with --after and the seq of its last complete line",
+			failed)
 	case err != nil && last > after:
-		fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; go on with --after %d and otherwise the same flags\n", last,
-			last)
+		fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; to continue, use --after %d and the same other flags\n",
+			last, last)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func TestExportThatBreaksOff(t *testing.T) {
 	defer srv.Close()
 	for _, what := range []string{"audit", "runs"} {
 		out, stderr, code := s.run("", what, "export", "--after", "2", "--addr", strings.TrimPrefix(srv.URL, "http://"))
-		if code != exit.Unavailable || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "exported up to 5; go on with --after 5 ") {
+		if code != exit.Unavailable || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "exported up to 5; to continue, use --after 5 ") {
 			t.Errorf("%s: exit %d: %q %q", what, code, out, stderr)
 		}
 	}
@@ -55,7 +55,7 @@ func TestExportThatCannotBeWritten(t *testing.T) {
 		a.args = []string{what, "export"}
 		code, stderr := a.execute(t.Context(), root, &errOut), errOut.String()
 		if code != exit.Failure || !strings.Contains(stderr, "no space left") || strings.Contains(stderr, "exported up to") ||
-			!strings.Contains(stderr, "its last whole line") {
+			!strings.Contains(stderr, "its last complete line") {
 			t.Errorf("%s: exit %d: %q", what, code, stderr)
 		}
 	}

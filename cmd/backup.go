@@ -32,13 +32,15 @@ type backupResult struct {
 func (a *app) backupCmd() *cobra.Command {
 	var o backupOptions
 	c := &cobra.Command{
-		Use: "backup FILE|-", Short: "Take a consistent copy of a node's state while it works",
+		Use: "backup FILE|-", Short: "Back up the state of a running node",
 		Args: cobra.ExactArgs(1),
-		Long: `The node at --addr is asked, whether it leads or not; nothing waits for it. The file appears under its name when it is complete, verified and
-safe on the disk, and not before. With - the copy goes to standard output and the summary to standard error: look at the exit code.
+		Long: `Takes a consistent copy of the state of the node at --addr, which may be the leader or not and keeps working meanwhile. The file appears under
+its name only when it is complete, verified and synced to disk. With - the copy goes to standard output and the summary to standard error: check
+the exit code.
 
-A secure cluster keeps its keys in files of its voters, and the secrets are sealed with them. With --with-keys they are in the backup, locked by a
-passphrase. They are read from the data directory, so this is run on the machine of a voter, by a user who may; they never go over the network.
+A secure cluster keeps its keys in files on its voters, and its secrets are encrypted with them. --with-keys includes the keys in the backup,
+encrypted with a passphrase. They are read from the data directory and never go over the network, so run this on the machine of a voter, as a
+user who may read them.
 
 Restore it with ` + "`carillon restore`.",
 		Example: "  carillon backup /backup/carillon-$(date +%F).bak\n" +
@@ -48,9 +50,9 @@ Restore it with ` + "`carillon restore`.",
 			return a.backup(cmd, args[0], &o)
 		},
 	}
-	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it is there")
+	c.Flags().BoolVar(&o.force, "force", false, "replace FILE if it exists")
 	c.Flags().BoolVar(&o.withKeys, "with-keys", false,
-		"with the keys of a secure cluster, locked by a passphrase; on the machine of a voter only")
+		"include the keys of a secure cluster, encrypted with a passphrase; only on the machine of a voter")
 	c.Flags().StringVar(&o.dataDir, "data-dir", "", "with --with-keys: the data directory of the node on this machine")
 	c.Flags().StringVar(&o.passphraseFile, "passphrase-file", "",
 		"with --with-keys: file with the passphrase (default: standard input)")
@@ -62,7 +64,7 @@ func (a *app) backup(cmd *cobra.Command, file string, o *backupOptions) error {
 	summary := cmd.OutOrStdout()
 	if file == "-" {
 		if terminal.Is(summary) {
-			return usage("name a file, or send it to another command", "a backup is not for a terminal")
+			return usage("name a file, or pipe it into another command", "a backup is not written to a terminal")
 		}
 		summary = cmd.ErrOrStderr()
 	} else if err := free(file, force); err != nil {
@@ -132,7 +134,7 @@ func free(file string, force bool) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if dir, err := os.Stat(filepath.Dir(file)); err != nil || !dir.IsDir() {
-			return usage("make it first", "there is no directory %s", filepath.Dir(file))
+			return usage("create it first", "there is no directory %s", filepath.Dir(file))
 		}
 		return nil
 	case err != nil:
@@ -140,7 +142,7 @@ func free(file string, force bool) error {
 	case fi.Mode().IsRegular() && force:
 		return nil
 	case fi.Mode().IsRegular():
-		return job.Errorf(job.CodeState, "choose another name, or replace it with --force", "%s is there already", file)
+		return job.Errorf(job.CodeState, "choose another name, or replace it with --force", "%s exists already", file)
 	}
 	return usage("name a file, or - for standard output", "%s is not a regular file", file)
 }

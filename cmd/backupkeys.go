@@ -30,16 +30,17 @@ const maxPassphrase = 1024
 func (a *app) prepareKeys(cmd *cobra.Command, o *backupOptions) ([]byte, error) {
 	switch {
 	case !o.withKeys && (o.dataDir != "" || o.passphraseFile != ""):
-		return nil, usage("give it, or leave --data-dir and --passphrase-file out", "they are for --with-keys")
+		return nil, usage("add --with-keys, or leave out --data-dir and --passphrase-file",
+			"--data-dir and --passphrase-file need --with-keys")
 	case !o.withKeys:
 		return nil, nil
 	case o.dataDir == "":
-		return nil, noDataDir("name the one of the node on this machine: its keys are read there")
+		return nil, noDataDir("name the data directory of the node on this machine: the keys are read from there")
 	}
 	socket := "unix:" + filepath.Join(o.dataDir, node.AdminSocket)
 	if f := cmd.Flag("addr"); f != nil && f.Changed && !strings.HasPrefix(a.addr, "unix:") {
-		return nil, job.Invalid("--addr", "leave it out: the admin socket in --data-dir is used",
-			"keys are taken on the machine of a node, and never over the network")
+		return nil, job.Invalid("--addr", "leave out --addr: the admin socket in --data-dir is used",
+			"keys are only read on the node's own machine, never over the network")
 	} else if f == nil || !f.Changed {
 		a.addr = socket
 	}
@@ -48,8 +49,9 @@ func (a *app) prepareKeys(cmd *cobra.Command, o *backupOptions) ([]byte, error) 
 		return nil, err
 	}
 	if len(passphrase) < keys.MinPassphrase {
-		return nil, job.Invalid("--passphrase-file", "use a longer one, of some words for example",
-			"a passphrase has at least %d bytes: who has the file can try as many as they like", keys.MinPassphrase)
+		return nil, job.Invalid("--passphrase-file", "use a longer one, for example several words",
+			"a passphrase needs at least %d bytes: anyone who has the file "+
+				"can try as many as they like", keys.MinPassphrase)
 	}
 	if _, err := datadir.ReadKeys(o.dataDir); err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func (a *app) prepareKeys(cmd *cobra.Command, o *backupOptions) ([]byte, error) 
 	}
 	if err := c.NoteBackup(cmd.Context(), client.BackupNote{NodeID: s.Node, Keys: true}); err != nil {
 		// Who reads the files needs no leave, and has to get at them when no leader is left.
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: it is not recorded that the keys are taken: %v\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: the audit log has no record of these keys being backed up: %v\n", err)
 	}
 	return passphrase, nil
 }
@@ -83,10 +85,10 @@ func readPassphrase(cmd *cobra.Command, file string, twice bool) ([]byte, error)
 			defer fmt.Fprintln(cmd.ErrOrStderr())
 			return term.ReadPassword(int(f.Fd()))
 		}
-		if data, err = prompt("passphrase (it is not shown): "); err == nil && twice {
+		if data, err = prompt("passphrase (not shown): "); err == nil && twice {
 			var again []byte
 			if again, err = prompt("once more: "); err == nil && !bytes.Equal(data, again) {
-				return nil, usage("type it twice", "the two differ")
+				return nil, usage("type the same one twice", "the two passphrases differ")
 			}
 		}
 	default:
@@ -102,7 +104,7 @@ func readPassphrase(cmd *cobra.Command, file string, twice bool) ([]byte, error)
 			"there is no passphrase")
 	case len(data) > maxPassphrase:
 		return nil, job.Invalid("--passphrase-file", "give the passphrase alone",
-			"more than %d bytes are no passphrase", maxPassphrase)
+			"a passphrase has at most %d bytes", maxPassphrase)
 	}
 	return data, nil
 }

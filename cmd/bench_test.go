@@ -34,7 +34,7 @@ func TestBenchWithoutFigures(t *testing.T) {
 		return submit(s, srv.Listener.Addr().String(), more...)
 	}
 	out, errOut, code := wrong()
-	if code != exit.Failure || !strings.Contains(errOut, "the work was not right") || !strings.Contains(out, "problem ") ||
+	if code != exit.Failure || !strings.Contains(errOut, "the work was wrong") || !strings.Contains(out, "problem ") ||
 		!strings.Contains(out, "creates were acknowledged") || !strings.Contains(out, "lost, repeated") {
 		t.Errorf("exit %d\n%s%s", code, out, errOut)
 	}

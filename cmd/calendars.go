@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) calendarsCmd() *cobra.Command {
-	c := a.calendarsListCmd("calendars", "List blackout calendars, and look at or change one")
+	c := a.calendarsListCmd("calendars", "List blackout calendars, and show or change one")
 	c.AddCommand(a.calendarsListCmd("list", "List calendars"),
 		askAbout(a, "get NAME", "Show one calendar", (*client.Client).GetCalendar, (*printer).calendar),
 		a.calendarsSetCmd(), a.calendarsDeleteCmd())
@@ -67,7 +67,7 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 		Example: "  printf 'name: holidays\\ndates: [12-25, 12-26, 01-01]\\n' | carillon calendars set -",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var cal schedule.Calendar
-			doc, err := a.readOne(cmd, args[0], "one calendar a file", "", &cal)
+			doc, err := a.readOne(cmd, args[0], "put one calendar in each file", "", &cal)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func (a *app) calendarsSetCmd() *cobra.Command {
 			}, func(p *printer, _ schedule.Calendar) { p.Printf("set calendar %s\n", cal.Name) }))
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "name of the calendar, instead of the one in the file")
+	c.Flags().StringVar(&name, "name", "", "name of the calendar, overriding the one in the file")
 	return c
 }
 

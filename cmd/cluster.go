@@ -19,17 +19,18 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
-const removedText = "%s is no longer a member; stop it, and empty its data directory before it joins again"
+const removedText = "%s is no longer a member; stop it, and empty its data directory before it rejoins"
 
 func (a *app) clusterCmd() *cobra.Command {
 	return group("cluster", "Operate a cluster", a.membersCmd(),
 		a.removeCmd(), a.rotateCmd(),
 		a.leaveCmd(), a.moveGroupCmd(),
 		a.nodeCmd("promote", "Let a node vote",
-			`New nodes are promoted by themselves when they have caught up. This is for one that was demoted.`,
+			`A new node gets its vote automatically once it has caught up, on a secure cluster only if its join token was made with --voter.
+Use this command for a node on standby, or one that was demoted.`,
 			"%s votes", (*client.Client).PromoteNode),
 		a.nodeCmd("demote", "Take a node's vote away",
-			`The node goes on to follow and to work, and does not count for a majority, until it is promoted again.`,
+			`The node still follows and carries out runs, but does not count for a majority until it is promoted again.`,
 			"%s follows without a vote", (*client.Client).DemoteNode),
 		a.transferCmd(), a.growCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(),
 		a.initCmd(), a.joinTokenCmd())
@@ -37,29 +38,29 @@ func (a *app) clusterCmd() *cobra.Command {
 
 func (a *app) clockResetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "clock-reset", Short: "Lower the clock mark after a clock that ran ahead was put right",
+		Use: "clock-reset", Short: "Lower the clock mark after a clock that ran ahead was corrected",
 		Args: cobra.NoArgs,
-		Long: `A leader never stamps a time below the highest one that was committed. If a leader's clock ran ahead and was put right, the cluster
-would wait until that time is reached. This lowers the mark to the leader's clock, which is recorded.`,
+		Long: `A leader never stamps a time below the highest one that was committed. If a leader's clock ran ahead and was corrected, the cluster
+waits until it reaches that time. This command lowers the mark to the leader's clock instead, and records that.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error { return c.ClockReset(ctx) },
-				func(p *printer) { p.Printf("the clock mark is at the leader's clock\n") })
+				func(p *printer) { p.Printf("the clock mark was set to the leader's clock\n") })
 		},
 	}
 }
 
 func (a *app) releaseCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "release", Short: "Let a cluster that was restored from a backup run", Args: cobra.NoArgs,
-		Long: `A restored cluster is on hold. Release it when you are certain that the cluster which the backup was taken from fires nothing any more.
+		Use: "release", Short: "Start a cluster that was restored from a backup", Args: cobra.NoArgs,
+		Long: `A restored cluster is on hold. Release it when you are certain that the cluster the backup was taken from no longer runs anything.
 
-What was due up to now is recorded as missed (restored), and the runs that were open in the backup as lost; none of them runs by itself. Releasing
+What was due up to now is recorded as missed (restored), and runs that were open in the backup as lost; none of them runs automatically. Releasing
 a cluster that is not on hold changes nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Release, func(p *printer, r client.ReleaseResult) {
 				switch {
 				case len(r.Waiting) > 0:
-					p.Printf("groups not released yet: %s; they follow by themselves as soon as they have a leader\n",
+					p.Printf("groups not released yet: %s; they follow automatically as soon as they have a leader\n",
 						strings.Trim(fmt.Sprint(r.Waiting), "[]"))
 				case !r.Released && !r.Releasing:
 					p.Printf("the cluster is not on hold\n")
@@ -150,10 +151,10 @@ func (a *app) nodeCmd(use, short, long, done string,
 func (a *app) transferCmd() *cobra.Command {
 	var force bool
 	c := &cobra.Command{
-		Use: "transfer [NODE]", Short: "Hand the leadership to another node", Args: cobra.MaximumNArgs(1),
-		Long: `Without a node, to one whose clock agrees with the majority's and whose disk has room. A node that is stopped with SIGTERM hands over by itself.
+		Use: "transfer [NODE]", Short: "Transfer the leadership to another node", Args: cobra.MaximumNArgs(1),
+		Long: `If you name no node, it goes to one whose clock agrees with the majority's and whose disk has room. A node that you stop with SIGTERM hands over by itself.
 
-A node whose clock differs by more than 2.5 s from the majority's, or is not known, is refused: as leader it would hold, and nothing would run.`,
+A node whose clock is unknown or more than 2.5 s from the majority's is refused: as leader it would hold, and nothing would run.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			to := ""
 			if len(args) > 0 {
@@ -173,19 +174,19 @@ A node whose clock differs by more than 2.5 s from the majority's, or is not kno
 			})
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "also to a node whose clock is wrong or not known")
+	c.Flags().BoolVar(&force, "force", false, "even to a node whose clock is wrong or unknown")
 	return c
 }
 
 func (a *app) leaveCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "leave", Short: "Take the node at --addr out of the cluster for good", Args: cobra.NoArgs,
-		Long: `The same as remove, for the node that is asked. It goes on to run until it is stopped.`,
+		Use: "leave", Short: "Remove the node at --addr from the cluster for good", Args: cobra.NoArgs,
+		Long: `The same as remove, for the node at --addr. Its process keeps running until you stop it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.Contains(a.addr, ",") {
 				return job.Invalid("--addr",
 					"give the address of the node that is to leave, or use `carillon cluster remove NODE`",
-					"it is not clear which of several nodes is meant")
+					"several addresses are given: it is not clear which node should leave")
 			}
 			id, secure := "", false
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {
@@ -204,9 +205,9 @@ func (a *app) moveGroupCmd() *cobra.Command {
 	var to []string
 	var noWait bool
 	c := &cobra.Command{
-		Use: "move-group GROUP --to NODE,NODE,NODE", Short: "Have a group on other nodes", Args: cobra.ExactArgs(1),
-		Long: `Replicas are added on the nodes that have none, and the others are removed when all of the new ones have caught up: the group goes on
-meanwhile. Wait, or stop waiting with Ctrl-C: the move goes on. Another move of the same group takes its place.`,
+		Use: "move-group GROUP --to NODE,NODE,NODE", Short: "Move a group to other nodes", Args: cobra.ExactArgs(1),
+		Long: `Adds replicas on the named nodes that have none, and removes the others once all new ones have caught up; the group keeps working
+meanwhile. The command waits; Ctrl-C stops the waiting, not the move. A later move of the same group replaces this one.`,
 		Example: "  carillon cluster move-group 5 --to n4,n5,n6",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			group, err := watch.GroupNumber(args[0])
@@ -219,8 +220,8 @@ meanwhile. Wait, or stop waiting with Ctrl-C: the move goes on. Another move of 
 			}, func(p *printer, r client.GroupMove) { p.Printf("%s\n", watch.MoveText(r)) })
 		},
 	}
-	c.Flags().StringSliceVar(&to, "to", nil, "the nodes that are to have a replica, one to three")
-	c.Flags().BoolVar(&noWait, "no-wait", false, "say how far it is, and do not wait until it is done")
+	c.Flags().StringSliceVar(&to, "to", nil, "the one to three nodes that should have a replica")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "print the progress and do not wait for the end")
 	return c
 }
 
@@ -229,21 +230,21 @@ func (a *app) recoverCmd() *cobra.Command {
 	var peers []string
 	var skip uint64
 	c := &cobra.Command{
-		Use: "recover", Short: "Bring back a cluster whose members cannot find each other, or that lost its majority",
+		Use: "recover", Short: "Repair a cluster whose members cannot find each other, or that lost its majority",
 		Args: cobra.NoArgs,
 		Long: `The node must not be running.
 
-With all members in --peers it only notes where they are now: for a cluster whose addresses changed, not under the same names, for a majority
-at once. Run it with the same --peers on each node, then start them. Nothing can be lost by it.
+With all members in --peers it only records their new addresses: for a cluster in which the addresses of a majority changed at once. Run it
+with the same --peers on each node, then start them. Nothing is lost.
 
-With this node alone in --peers it begins again without the others: for a cluster that lost its majority for good. What only the others had
-is lost; entries that this node has and that may not have been committed become true. Choose the node that is furthest (index), and
-let the others join with empty data directories: they are refused otherwise. If the keys of a secure cluster are not in the directory,
-the cluster is plain afterwards: make new ones with ` + "`carillon cluster init --data-dir`" + `.
+With only this node in --peers it begins again without the others: for a cluster that lost its majority for good. What only the others had
+is lost; entries that this node has and that may not have been committed become part of the state. Choose the node that is furthest ahead
+(index), and let the others rejoin with empty data directories: otherwise they are refused. If the keys of a secure cluster are not in the
+directory, the cluster is plain afterwards: make new ones with ` + "`carillon cluster init --data-dir`" + `.
 
-With --skip it has the node pass over one entry of its log, from its next start on: for an entry that cannot be applied, at which every node
-stops. What the entry would have changed is lost. Stop all nodes and run it on every one, or their states will differ; it is said in the log
-at every start and shows in the status for as long as the data directory lives.`,
+With --skip the node skips one entry of its log from its next start on: for an entry that cannot be applied and stops every node. What the
+entry would have changed is lost. Stop all nodes and run this on each of them, or their states will differ. The log at every start and the
+status show it for as long as the data directory exists.`,
 		Example: "  carillon cluster recover --data-dir /var/lib/carillon --peers " +
 			"n1=10.0.1.1:7400,n2=10.0.1.2:7400,n3=10.0.1.3:7400\n" +
 			"  carillon cluster recover --data-dir /var/lib/carillon --peers n1=10.0.1.1:7400\n" +
@@ -264,7 +265,7 @@ at every start and shows in the status for as long as the data directory lives.`
 			}
 			if len(list) == 0 {
 				return job.Invalid("--peers",
-					"use id=host:port for all members, or for this node alone; --skip needs none", "which nodes?")
+					"use id=host:port for all members, or for this node only; --skip needs no peers", "which nodes?")
 			}
 			r, err := recovers(dir, list, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 			if err != nil {
@@ -275,38 +276,39 @@ at every start and shows in the status for as long as the data directory lives.`
 		},
 	}
 	c.Flags().StringVar(&dir, "data-dir", "", "directory of the node's state")
-	c.Flags().Uint64Var(&skip, "skip", 0, "index of a log entry that cannot be applied, to pass over")
-	c.Flags().StringSliceVar(&peers, "peers", nil, "id=host:port of all members, or of this node alone")
+	c.Flags().Uint64Var(&skip, "skip", 0, "index of a log entry to skip because it cannot be applied")
+	c.Flags().StringSliceVar(&peers, "peers", nil, "id=host:port of all members, or of this node only")
 	return c
 }
 
 func (p *printer) recovered(r datadir.Recovered) {
 	if !r.Alone {
-		p.Printf("%s looks for the members at these addresses; run the same on the other nodes, then start them\n",
+		p.Printf("%s will look for the members at these addresses; run the same command on the other nodes, then "+
+			"start them\n",
 			r.NodeID)
 		return
 	}
 	p.Printf("%s is a cluster of one, at entry %d, epoch %d; start it\n", r.NodeID, r.Index, r.Epoch)
 	if r.Unsure > 0 {
-		p.Printf("%d log entries were taken over that may not have been committed\n", r.Unsure)
+		p.Printf("%d log entries that may not have been committed were kept\n", r.Unsure)
 	}
 	p.renamed(r.Renamed)
 	if len(r.Lost) > 0 {
 		p.Printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
 	}
 	if r.KeysLost {
-		p.Printf("its keys are lost: it is plain, and its secrets cannot be read; `carillon cluster init --data-dir` " +
-			"makes new keys\n")
+		p.Printf("its keys are lost: the cluster is plain, and its secrets cannot be read; `carillon cluster init " +
+			"--data-dir` makes new keys\n")
 	}
 	if r.NewKey {
-		p.Printf("its own key was lost, and it has a new one\n")
+		p.Printf("its own key was lost; it has a new one\n")
 	}
 }
 
 // skipEntry has a node that is not running pass over an entry of its log.
 func (a *app) skipEntry(cmd *cobra.Command, dir string, index uint64) error {
 	if index == 0 {
-		return job.Invalid("--skip", "take the index from the message with which the node stopped",
+		return job.Invalid("--skip", "take the index from the message that the node stopped with",
 			"entries are counted from 1")
 	}
 	r, err := skips(dir, index, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
@@ -314,7 +316,7 @@ func (a *app) skipEntry(cmd *cobra.Command, dir string, index uint64) error {
 		return err
 	}
 	return a.result(cmd, r, func(p *printer) {
-		p.Printf("%s passes over entry %d of term %d (%s)\n", r.NodeID, r.Index, r.Term, r.What)
-		p.Printf("run the same on every other node, then start them\n")
+		p.Printf("%s will skip entry %d of term %d (%s)\n", r.NodeID, r.Index, r.Term, r.What)
+		p.Printf("run the same command on every other node, then start them\n")
 	})
 }

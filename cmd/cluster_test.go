@@ -135,9 +135,9 @@ func TestBadJoins(t *testing.T) {
 		{"duplicate id", join("n1", t.TempDir()), exit.Conflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
 		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exit.Conflict, []string{"has a node n1"}},
 		{"another cluster", join("n3", dir("n3", "elsewhere")), exit.Conflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
-		{"directory of another node", join("n3", dir("n9", "")), exit.Failure, []string{`belongs to node "n9" and not to "n3"`, "--node-id n9"}},
+		{"directory of another node", join("n3", dir("n9", "")), exit.Failure, []string{`belongs to node "n9", not to "n3"`, "--node-id n9"}},
 		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exit.Usage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
-		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exit.Conflict, []string{"the leader finds node n2 and not node n3", "--advertise"}},
+		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exit.Conflict, []string{"the leader reaches node n2, not node n3", "--advertise"}},
 	} {
 		before := members(n1)
 		_, errOut, code := s.run("", tt.args...)
@@ -189,7 +189,7 @@ func TestClusterSkip(t *testing.T) {
 		return datadir.Skipped{NodeID: "n1", SkippedEntry: datadir.SkippedEntry{Index: index, Term: 3, At: job.At(noon)}, What: "damaged"}, nil
 	}
 	s := newShell(t)
-	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81"); code != 0 || got != 81 || out != "n1 passes over entry 81 of term 3 (damaged)\nrun the same on every other node, then start them\n" {
+	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81"); code != 0 || got != 81 || out != "n1 will skip entry 81 of term 3 (damaged)\nrun the same command on every other node, then start them\n" {
 		t.Error(out, code, got)
 	}
 	if out, _, code := s.run("", "cluster", "recover", "--data-dir", "d", "--skip", "81", "--json"); code != 0 || out != `{"node_id":"n1","index":81,"term":3,"at":"2026-11-02T12:00:00Z","entry":"damaged"}`+"\n" {
@@ -215,7 +215,7 @@ func TestMinFreeDisk(t *testing.T) {
 	}
 	// Five bytes are a mistake.
 	for _, in := range []string{"5", "1048575", "2.5"} {
-		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exit.Usage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would be ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
+		if _, errOut, code := newShell(t).run("", "server", "--node-id", "n1", "--data-dir", "d", "--min-free-disk", in); code != exit.Usage || !strings.Contains(errOut, "error: --min-free-disk: "+in+" would mean ") || !strings.Contains(errOut, "hint: give it a unit, such as 5GiB or 5%") {
 			t.Errorf("%s: exit %d %s", in, code, errOut)
 		}
 	}
@@ -231,7 +231,7 @@ func TestClusterRecover(t *testing.T) {
 		return result, nil
 	}
 	s := newShell(t)
-	if out, errOut, code := s.run("", "cluster", "recover", "--data-dir", "d", "--peers", "n1=h:1,n2=h:2"); code != 0 || !strings.Contains(out, "run the same on the other nodes") {
+	if out, errOut, code := s.run("", "cluster", "recover", "--data-dir", "d", "--peers", "n1=h:1,n2=h:2"); code != 0 || !strings.Contains(out, "run the same command on the other nodes") {
 		t.Error(out, errOut, code)
 	}
 	if want := map[string]string{"n1": "h:1", "n2": "h:2"}; !reflect.DeepEqual(peers, want) {

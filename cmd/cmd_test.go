@@ -293,7 +293,7 @@ var (
 	disk   = regexp.MustCompile(`(?m)^disk .*\n`)
 	member = regexp.MustCompile(`"instance_id":"[^"]*"([^}]*)"applied_index":\d+,"last_heard":"[^"]*"`)
 	room   = regexp.MustCompile(`[0-9.]+ [A-Za-z]+ free`)
-	queue  = regexp.MustCompile(`(queue is at version |"workers":\[\],"version":|workers  none\nversion  )\d+`)
+	queue  = regexp.MustCompile(`(queue is now at version |"workers":\[\],"version":|workers  none\nversion  )\d+`)
 )
 
 // mask takes out what is different in every life of a node.

@@ -13,15 +13,15 @@ import (
 )
 
 func (a *app) configCmd() *cobra.Command {
-	return group("config", "See what a node or worker would be started with", a.configShowCmd())
+	return group("config", "Show the settings that a node or worker would start with", a.configShowCmd())
 }
 
 func (a *app) configShowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "show server|worker|dev [FLAGS]", Short: "Print every setting, its value and where it comes from",
-		Long: `Print what the command would run with if it were started here and now with these flags. What is typed
-comes before the environment (CARILLON_NODE_ID for --node-id, CARILLON_BROKER_FILE for a file with the value of
---broker), and that before the file of --config. Secrets are not shown.`,
+		Long: `Print the settings that the command would use if you started it here and now with these flags. Flags take precedence
+over the environment (CARILLON_NODE_ID for --node-id, CARILLON_BROKER_FILE for a file with the value of --broker), and
+the environment over the file of --config. Secrets are not shown.`,
 		Example:            "  carillon config show server --config /etc/carillon/server.yaml",
 		Args:               cobra.MinimumNArgs(1),
 		DisableFlagParsing: true, // they are those of the other command

@@ -17,7 +17,7 @@ import (
 type confirmation struct{ yes bool }
 
 func (c *confirmation) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask: it is meant")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask for confirmation")
 }
 
 // ask asks on a terminal whether something that cannot be undone is meant; what says what that is, and is called only
@@ -27,8 +27,8 @@ func (c *confirmation) ask(a *app, cmd *cobra.Command, everything bool, what fun
 	case c.yes || !person && !everything:
 		return nil
 	case !person:
-		return job.Invalid("--yes", "give --yes if it is meant",
-			"this is about everything there is, and cannot be undone")
+		return job.Invalid("--yes", "give --yes to confirm",
+			"this applies to everything and cannot be undone")
 	}
 	text, err := what()
 	if err != nil {

@@ -110,14 +110,14 @@ func TestContexts(t *testing.T) {
 		}
 	}
 	want(exit.OK, "", "no contexts", "context")
-	want(exit.NotFound, "", "no context is the current one", "context", "show")
-	want(exit.OK, admin, "kept as context default in ", "login", addr)
-	want(exit.OK, "", "kept as context play in ", "login", plain.addr, "--context", "play", "-n", "team-a")
+	want(exit.NotFound, "", "there is no current context", "context", "show")
+	want(exit.OK, admin, "saved as context default in ", "login", addr)
+	want(exit.OK, "", "saved as context play in ", "login", plain.addr, "--context", "play", "-n", "team-a")
 	want(exit.Usage, "", "name of a context", "login", plain.addr, "--context", "a b")
 	want(exit.Usage, "", "it is empty", "--context", "", "jobs")
 	want(exit.OK, "", "*  play     "+plain.addr, "context", "list")
 	want(exit.OK, "", "   default  "+addr, "context")
-	want(exit.OK, "", "asks for no token", "whoami")
+	want(exit.OK, "", "needs no token", "whoami")
 	want(exit.OK, "", "role admin", "whoami", "--context", "default")
 	s.env["CARILLON_CONTEXT"] = "default"
 	want(exit.OK, "", "role admin", "whoami")
@@ -133,9 +133,9 @@ func TestContexts(t *testing.T) {
 	want(exit.NotFound, "", "nosuch", "context", "use", "nosuch")
 	want(exit.NotFound, "", "nosuch", "context", "remove", "nosuch")
 	want(exit.Usage, "", `there is no context "nosuch"`, "--context", "nosuch", "jobs")
-	want(exit.Usage, "", "is not of the context default", "--context", "default", "--addr", plain.addr, "whoami")
+	want(exit.Usage, "", "is not an address of the context default", "--context", "default", "--addr", plain.addr, "whoami")
 	want(exit.OK, "", "default\nplay\n:4", "__complete", "context", "use", "")
-	want(exit.OK, "", "is forgotten here", "logout")
+	want(exit.OK, "", "is deleted here", "logout")
 	want(exit.OK, "", "has no token", "logout")
 	want(exit.Failure, "", "needs a token", "jobs")
 	if out, _ := s.want(exit.OK, "", "context", "-o", "name"); !strings.Contains("\n"+out, "\ndefault\n") || strings.Contains(out, "NAME") {
@@ -144,7 +144,7 @@ func TestContexts(t *testing.T) {
 	if out, _ := s.want(exit.OK, "", "context", "show", "default", "-q"); out != "default\n" {
 		t.Errorf("%q", out)
 	}
-	want(exit.OK, "", "no context is the current one now: commands go to "+client.DefaultAddr, "context", "remove", "default")
+	want(exit.OK, "", "there is no current context now: commands go to "+client.DefaultAddr, "context", "remove", "default")
 	want(exit.OK, "", "removed play", "context", "rm", "play")
 	want(exit.OK, "", "no contexts", "context")
 	if strings.Contains(all.String(), admin) || strings.Contains(all.String(), "ct1.") {
@@ -178,7 +178,7 @@ func TestContextsThatOthersCanRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"jobs"}, {"context"}, {"logout"}, {"login", addr, "--token", admin}} {
-		if _, stderr := s.want(exit.Usage, "", args...); !strings.Contains(stderr, "hint: make it yours alone: chmod 600") {
+		if _, stderr := s.want(exit.Usage, "", args...); !strings.Contains(stderr, "hint: make it private: chmod 600") {
 			t.Errorf("%v: %s", args, stderr)
 		}
 	}

@@ -18,10 +18,10 @@ import (
 func (a *app) checkCmd() *cobra.Command {
 	var against string
 	c := &cobra.Command{
-		Use: "check DATA-DIR", Short: "Verify the invariants of a data directory that no node has open",
+		Use: "check DATA-DIR", Short: "Verify the data directory of a stopped node",
 		Args: cobra.ExactArgs(1),
-		Long: `With --against it also asks a running node whether its state came about by the same log entries, up to the
-last one in the directory. A node knows that of its last 16,384 entries since it started.`,
+		Long: `With --against it also asks a running node whether both states result from the same log entries, up to the
+last one in the directory. A node can answer that for its last 16,384 entries since it started.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			checked, err := checkData(args[0])
 			if err != nil {
@@ -56,11 +56,11 @@ last one in the directory. A node knows that of its last 16,384 entries since it
 			}); err != nil || len(found) == 0 {
 				return err
 			}
-			return job.Errorf(job.CodeInternal, "keep a copy of the directory before anything else",
+			return job.Errorf(job.CodeInternal, "before anything else, make a copy of the directory",
 				"%s has %s", args[0], plural(len(found), "problem"))
 		},
 	}
-	c.Flags().StringVar(&against, "against", "", "address of a running node to compare the directory with")
+	c.Flags().StringVar(&against, "against", "", "address of a running node to compare with")
 	return c
 }
 
@@ -79,10 +79,10 @@ func noDataDir(remedy string) error {
 func (a *app) compactCmd() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use: "compact", Short: "Rewrite the files of a stopped node without the room that deleted things left",
+		Use: "compact", Short: "Shrink the files of a stopped node by the space that deleted data left",
 		Args: cobra.NoArgs,
-		Long: `The node must not be running. Each file is written anew beside the old one, compared with it, made safe on the disk and put in its place, so there
-must be room for a copy. It may be cut off at any time.`,
+		Long: `The node must not be running. Each file is rewritten next to the old one, compared with it, synced to disk and then put in its place, so the disk
+needs room for a copy. You may interrupt the command at any time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return noDataDir("give the directory of a node that is not running")
@@ -94,7 +94,7 @@ must be room for a copy. It may be cut off at any time.`,
 			return a.result(cmd, c, func(p *printer) {
 				for _, f := range c.Files {
 					if f.Kept {
-						p.Printf("%s: %s, nothing to gain\n", f.Name, job.Bytes(f.Before))
+						p.Printf("%s: %s, nothing to reclaim\n", f.Name, job.Bytes(f.Before))
 					} else {
 						p.Printf("%s: %s, was %s\n", f.Name, job.Bytes(f.After), job.Bytes(f.Before))
 					}
@@ -111,22 +111,22 @@ func (a *app) restoreCmd() *cobra.Command {
 	var withKeys bool
 	var passphraseFile string
 	c := &cobra.Command{
-		Use: "restore FILE|-", Short: "Make a new cluster out of a backup, on hold until it is released",
+		Use: "restore FILE|-", Short: "Make a new cluster from a backup, on hold until it is released",
 		Args: cobra.ExactArgs(1),
 		Long: `Writes the data directory of the first node. Start it with ` + "`carillon server`" +
 			` as usual, and let the others join it with empty data directories.
 
-It is a new cluster: it has another id and has nothing to do with the one that the backup was taken from, should that still live. It is on hold:
-jobs can be read, edited, created and paused, and nothing runs. When you are certain that the old cluster fires nothing any more, run
+It is a new cluster with an id of its own, independent of the one that the backup was taken from, even if that still exists. It is on hold:
+jobs can be read, edited, created and paused, but nothing runs. When you are certain that the old cluster no longer runs anything, run
 ` + "`carillon cluster release`" + `. What was due up to that moment is recorded as missed (restored), and the runs that were open in the backup as lost: the old cluster
 may have done them. One-off jobs among them stay for at least 30 days and can be run by hand.
 
 With --with-keys the keys of a secure cluster are restored too, from a backup that was taken with them: secrets can be read, and tokens (--keep-tokens)
-and clients that know the old CA find the new cluster, because the old CA vouches for the new one. Without them the cluster is plain until
+and clients that know the old CA can connect to the new cluster, because the old CA vouches for the new one. Without them the cluster is plain until
 ` + "`carillon cluster init --data-dir`" + ` makes new keys; its secrets are listed as missing and have to be set again.
 
 --epoch is needed only if the old cluster was itself recovered or restored after the backup was taken, or if the same backup is restored twice and
-both clusters are to give out different job ids and fences: name a number above the epoch that the other one has.`,
+both clusters must give out different job ids and fences: give a number above the epoch of the other one.`,
 		Example: "  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400 \\\n" +
 			"    --with-keys --passphrase-file pass.txt\n\n" +
 			"  carillon restore carillon.bak --data-dir /var/lib/carillon --node-id n1 --advertise n1:7400\n" +
@@ -135,12 +135,12 @@ both clusters are to give out different job ids and fences: name a number above 
 			"  carillon cluster release",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !withKeys && passphraseFile != "" {
-				return usage("give it, or leave --passphrase-file out", "that is for --with-keys")
+				return usage("add --with-keys, or leave out --passphrase-file", "--passphrase-file needs --with-keys")
 			}
 			if withKeys {
 				if args[0] == "-" && passphraseFile == "" {
 					return job.Invalid("--passphrase-file", "give it in a file",
-						"the backup comes by standard input, and the passphrase cannot")
+						"the passphrase cannot come from standard input: the backup does")
 				}
 				var err error
 				if cfg.Passphrase, err = readPassphrase(cmd, passphraseFile, false); err != nil {
@@ -150,14 +150,14 @@ both clusters are to give out different job ids and fences: name a number above 
 			return a.restore(cmd, args[0], cfg)
 		},
 	}
-	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory to make; it must not exist or be empty")
+	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory to create; it must be empty or not exist")
 	c.Flags().StringVar(&cfg.NodeID, "node-id", "", "id of the node")
 	c.Flags().StringVar(&cfg.Advertise, "advertise", "",
-		"host:port under which others will reach it (default 127.0.0.1:7400)")
-	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the epoch to begin, at least (default: the one after the backup's)")
+		"host:port at which others will reach it (default 127.0.0.1:7400)")
+	c.Flags().Uint64Var(&cfg.Epoch, "epoch", 0, "the lowest epoch to begin with (default: the one after the backup's)")
 	c.Flags().BoolVar(&cfg.KeepTokens, "keep-tokens", false,
-		"leave API tokens as the backup has them; one that was revoked since then lets its holder in again")
-	c.Flags().BoolVar(&withKeys, "with-keys", false, "with the keys that are in the backup, which a passphrase opens")
+		"leave API tokens as they are in the backup: one that was revoked since then is valid again")
+	c.Flags().BoolVar(&withKeys, "with-keys", false, "also restore the keys in the backup; needs their passphrase")
 	c.Flags().StringVar(&passphraseFile, "passphrase-file", "",
 		"with --with-keys: file with the passphrase (default: standard input)")
 	return c
@@ -208,7 +208,7 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		}
 		switch {
 		case r.Keys == datadir.KeysLeftOut:
-			p.Printf("the keys in the backup are left out; --with-keys restores them\n")
+			p.Printf("the keys in the backup were not restored; --with-keys restores them\n")
 		case r.Keys == datadir.KeysNone && r.Secrets > 0:
 			p.Printf("%s of the backup cannot be read without the keys of its cluster, and must be set again\n",
 				plural(r.Secrets, "secret"))
@@ -219,6 +219,6 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 // renamed are jobs whose name another one has.
 func (p *printer) renamed(all []datadir.Renamed) {
 	for _, x := range all {
-		p.Printf("%s is called %s now, and is paused: %s has its name %s\n", x.Job, x.Name, x.Keeper, x.Was)
+		p.Printf("%s was renamed to %s and paused: %s has its name %s\n", x.Job, x.Name, x.Keeper, x.Was)
 	}
 }

@@ -27,7 +27,7 @@ func (a *app) deadCmd() *cobra.Command {
 func (a *app) deadListCmd(use, short string) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
-	c.Flags().StringVar(&q.Job, "job", "", "of one job")
+	c.Flags().StringVar(&q.Job, "job", "", "only those of this job")
 	part := pages(c, &q.Limit, 50, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.DeadPage, error) {
@@ -101,8 +101,8 @@ func (a *app) deadAction(name, short, done string,
 	call func(*client.Client, context.Context, client.DeadQuery) (client.DeadResult, error)) *cobra.Command {
 	var q client.DeadQuery
 	c := &cobra.Command{Use: name + " (ID... | --job JOB | --all)", Short: short}
-	c.Flags().StringVar(&q.Job, "job", "", "all of one job")
-	c.Flags().BoolVar(&q.All, "all", false, "all there are in the namespace")
+	c.Flags().StringVar(&q.Job, "job", "", "all dead letters of this job")
+	c.Flags().BoolVar(&q.All, "all", false, "all dead letters of the namespace")
 	var sure confirmation
 	if name == "purge" {
 		sure.register(c)
@@ -118,7 +118,7 @@ func (a *app) deadAction(name, short, done string,
 			}
 		}
 		if given != 1 {
-			return usage("give the numbers, --job or --all", "it is not clear which dead letters are meant")
+			return usage("give the numbers, --job or --all", "it is not clear which dead letters you mean")
 		}
 		if name == "purge" && len(q.IDs) == 0 {
 			err = sure.ask(a, cmd, q.All, func() (string, error) { return a.purged(cmd, q) })
@@ -152,14 +152,14 @@ func (a *app) deadAction(name, short, done string,
 func notTaken(r client.DeadResult) error {
 	switch {
 	case len(r.Unknown) > 0:
-		return job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were taken",
+		return job.Errorf(job.CodeNotFound, "`carillon dead` lists them; the others were done",
 			"there is no dead letter %s", numbers(r.Unknown))
 	case r.Gone > 0:
-		return job.Errorf(job.CodeState, "make the job again and run it, or remove them with `carillon dead purge`",
-			"%s left as they are: their job is deleted", plural(r.Gone, "dead letter"))
+		return job.Errorf(job.CodeState, "create the job again and run it, or remove them with `carillon dead purge`",
+			"%s left alone: their job was deleted", plural(r.Gone, "dead letter"))
 	case r.Open > 0:
-		return job.Errorf(job.CodeState, "`carillon runs` lists what is open; repeat it when that has ended",
-			"%s left as they are: the same run is open already", plural(r.Open, "dead letter"))
+		return job.Errorf(job.CodeState, "`carillon runs` lists open runs; try again when that run has ended",
+			"%s left alone: the same run is open already", plural(r.Open, "dead letter"))
 	}
 	return nil
 }

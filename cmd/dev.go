@@ -27,10 +27,10 @@ func (a *app) devCmd() *cobra.Command {
 		HistoryMaxAge: 7 * 24 * time.Hour, HistoryMaxCount: 1_000_000}
 	var nodes int
 	c := &cobra.Command{
-		Use: "dev", Short: "Run one node, or three, to play with: nothing to configure", Args: cobra.NoArgs,
-		Long: "Run one node on the loopback interface with every executor on, shell too. Without --data-dir its " +
-			"state is in a temporary directory that is removed at the end. With --nodes 3 it starts three processes " +
-			"that form a cluster, says who leads, and how to kill it.",
+		Use: "dev", Short: "Run one node, or three, to try things out: nothing to configure", Args: cobra.NoArgs,
+		Long: "Run one node on the loopback interface with every executor enabled, including shell. Without " +
+			"--data-dir it keeps its state in a temporary directory that is removed at the end. With --nodes 3 it " +
+			"starts three processes that form a cluster, and says which one leads and how to kill it.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := onlyLoopback(cfg.Listen); err != nil {
 				return err
@@ -63,8 +63,8 @@ func (a *app) devCmd() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port on the loopback interface")
-	c.Flags().IntVar(&nodes, "nodes", 1, "how many nodes, each a process of its own on the next port")
-	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory of its state (default a temporary one)")
+	c.Flags().IntVar(&nodes, "nodes", 1, "how many nodes; each is a process of its own, on the next port")
+	c.Flags().StringVar(&cfg.DataDir, "data-dir", "", "directory for its state (default a temporary one)")
 	allowNetworkFS(c.Flags(), &cfg.AllowNetworkFS, "--data-dir")
 	cfg.registerBrokers(c.Flags())
 	raftMultiplier(c.Flags(), &cfg)

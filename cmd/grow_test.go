@@ -18,8 +18,8 @@ func TestGrowGroupsCommand(t *testing.T) {
 		return s.run("", append([]string{"cluster", "grow-groups", "--addr", n.Addr()}, args...)...)
 	}
 	for _, x := range []struct{ arg, want string }{
-		{"two", `"two" is no number of groups`}, {"0", "cannot have 0 groups"}, {"65", "from 2 to 64"},
-		{"2.5", `"2.5" is no number`}, {"99999999999999999999", "is no number of groups"},
+		{"two", `"two" is not a number of groups`}, {"0", "cannot have 0 groups"}, {"65", "from 2 to 64"},
+		{"2.5", `"2.5" is not a number`}, {"99999999999999999999", "is not a number of groups"},
 	} {
 		if _, errOut, code := grow(x.arg); code != exit.Usage || !strings.Contains(errOut, x.want) {
 			t.Errorf("%s: %d %s", x.arg, code, errOut)

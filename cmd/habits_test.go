@@ -172,7 +172,7 @@ func TestSubmitSeveralFiles(t *testing.T) {
 	// One that is wrong does not keep the others back, and is said where it stands.
 	out, errOut := s.want(exit.Usage, "", "submit", "-f", filepath.Join(dir, "bad.yaml"), "-f", filepath.Join(dir, "d.yaml"))
 	if !strings.Contains(out, "submitted d (") || !strings.Contains(errOut, "bad.yaml:") ||
-		!strings.Contains(errOut, "1 of 2 files were not submitted whole") {
+		!strings.Contains(errOut, "1 of 2 files were not submitted completely") {
 		t.Errorf("%s%s", out, errOut)
 	}
 	s.want(exit.Usage, "", "submit", a, b, "--idempotency-key", "k")
@@ -263,11 +263,11 @@ func TestHabits(t *testing.T) {
 	for typed, want := range map[string]string{
 		"xyzzy":         "error: there is no command `carillon xyzzy`\nhint: `carillon --help` lists the commands\n",
 		"jobs xyzzy":    "error: there is no command `carillon jobs xyzzy`\nhint: `carillon jobs --help` lists the commands\n",
-		"version extra": "error: `carillon version` takes no argument, and \"extra\" is one\nhint: `carillon version --help` says more\n",
+		"version extra": "error: `carillon version` takes no argument, but got \"extra\"\nhint: `carillon version --help` says more\n",
 		"submit": "error: there is no job to submit\nhint: `carillon submit jobs.yaml` takes a file, " +
 			"`carillon submit --schedule '@every 1m' --shell date` makes a job\n",
-		"apply a b":      "error: `carillon apply` takes no argument, and \"a\" is one\nhint: did you mean `carillon apply -f a -f b`?\n",
-		"jobs --watch 5": "error: the interval of --watch stands after a =\nhint: did you mean `carillon jobs --watch=5s`?\n",
+		"apply a b":      "error: `carillon apply` takes no argument, but got \"a\"\nhint: did you mean `carillon apply -f a -f b`?\n",
+		"jobs --watch 5": "error: the interval of --watch needs an = before it\nhint: did you mean `carillon jobs --watch=5s`?\n",
 	} {
 		if out, errOut, code := s.run("", strings.Fields(typed)...); code != exit.Usage || out != "" || errOut != want {
 			t.Errorf("%s: exit %d\n%s%s", typed, code, out, errOut)

@@ -26,7 +26,7 @@ func jobQuestion[T any](a *app, name, short string, call func(*client.Client, co
 }
 
 func (a *app) whyCmd() *cobra.Command {
-	return a.jobCmd("why", "Say why a job does not run now, or when it will",
+	return a.jobCmd("why", "Explain why a job does not run now, or when it will",
 		func(cmd *cobra.Command, ref string) error {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Why, error) {
 				return c.Why(ctx, ref)
@@ -87,7 +87,7 @@ func (a *app) jobsOccurrencesCmd() *cobra.Command {
 		"beginning: RFC 3339, or date and time in the local zone (default a day ago)")
 	c.Flags().StringVar(&to, "to", "", "end (default: the next ones)")
 	c.Flags().IntVar(&q.Limit, "limit", 100, "how many, at most 1000")
-	c.Flags().StringVar(&q.Cursor, "cursor", "", "go on where a list ended, with older ones")
+	c.Flags().StringVar(&q.Cursor, "cursor", "", "continue where a list ended, with older ones")
 	return c
 }
 

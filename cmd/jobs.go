@@ -16,10 +16,10 @@ import (
 )
 
 func (a *app) jobsCmd() *cobra.Command {
-	c := a.jobsListCmd("jobs", "List jobs, and look at or change one")
+	c := a.jobsListCmd("jobs", "List jobs, and show or change one")
 	get, create := a.jobsGetCmd(), a.submitCmd()
 	get.Aliases = []string{"describe", "show"}
-	create.Use, create.Short = "create [FILE|-]...", "The same as carillon submit"
+	create.Use, create.Short = "create [FILE|-]...", "Same as carillon submit"
 	c.AddCommand(a.jobsListCmd("list", "List jobs"), get, create, a.jobsEditCmd(),
 		a.jobAction("pause", "Stop a job from firing until it is resumed", "paused", (*client.Client).PauseJob),
 		a.jobAction("resume", "Undo a pause or a quarantine", "resumed", (*client.Client).ResumeJob),
@@ -39,7 +39,7 @@ func (a *app) jobsListCmd(use, short string) *cobra.Command {
 	c.Flags().StringVar(&status, "status", "", "scheduled, paused, completed, failed or quarantined; or failing: "+
 		"its last run failed")
 	c.Flags().StringVar(&kind, "type", "", strings.Join(job.Types(), ", "))
-	c.Flags().StringVar(&q.Prefix, "prefix", "", "beginning of the name")
+	c.Flags().StringVar(&q.Prefix, "prefix", "", "only jobs whose names begin with this")
 	c.Flags().StringArrayVar(&tags, "tag", nil, "label k=v; repeatable")
 	part := pages(c, &q.Limit, 100, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {

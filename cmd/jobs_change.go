@@ -27,10 +27,10 @@ func (a *app) jobsEditCmd() *cobra.Command {
 		}
 		return a.editInEditor(cmd, ref)
 	})
-	c.Long = `Edit a job as YAML in $VISUAL or $EDITOR. The text carries the job's version: if another edit of the job comes first, yours is
-refused. What you typed is never lost; when it is refused, the message says where it is kept.`
+	c.Long = `Edit a job as YAML in $VISUAL or $EDITOR. The text contains the job's version: if someone else edits the job first, your edit
+is refused. What you typed is never lost: the message says where it is kept.`
 	c.Flags().StringVar(&file, "file", "",
-		"take the new text from this file (- for standard input) instead of an editor")
+		"read the new text from this file (- for standard input) instead of opening an editor")
 	return c
 }
 
@@ -44,8 +44,8 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 		return err
 	}
 	head := fmt.Sprintf(
-		"# Job %s. Save to apply, leave unchanged to cancel.\n"+
-			"version: %d # refuses the edit if the job has changed meanwhile\n",
+		"# Job %s. Save to apply, leave unchanged to cancel.\nversion: %d # the edit is refused if the job has "+
+			"changed meanwhile\n",
 		output.NameAndID(j.Name, j.ID), j.Version)
 	before := append([]byte(head), text...)
 	f, err := os.CreateTemp("", "carillon-edit-*.yaml")
@@ -96,7 +96,7 @@ func (a *app) runEditor(cmd *cobra.Command, path string) error {
 // editFromFile replaces a job by a text of this form. A version in it must still be the job's.
 func (a *app) editFromFile(cmd *cobra.Command, ref, path string) error {
 	var j job.Job
-	doc, err := a.readOne(cmd, path, "keep one document", ", a job is one", &j)
+	doc, err := a.readOne(cmd, path, "keep one document", ", and a job is one", &j)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *app) changeJob(cmd *cobra.Command, done string,
 }
 
 func (a *app) jobsRunCmd() *cobra.Command {
-	return a.jobCmd("run", "Run a job now, besides its schedule", func(cmd *cobra.Command, ref string) error {
+	return a.jobCmd("run", "Run a job now, in addition to its schedule", func(cmd *cobra.Command, ref string) error {
 		return ask(a, cmd, func(c *client.Client, ctx context.Context) (job.Run, error) { return c.RunJob(ctx, ref) },
 			func(p *printer, r job.Run) {
 				why := ""
@@ -140,7 +140,7 @@ func (a *app) jobsRunCmd() *cobra.Command {
 }
 
 func (a *app) jobsCancelCmd() *cobra.Command {
-	return a.jobCmd("cancel", "Cancel every open run of a job; its schedule goes on",
+	return a.jobCmd("cancel", "Cancel every open run of a job; its schedule continues",
 		func(cmd *cobra.Command, ref string) error {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (int, error) {
 				return c.CancelJob(ctx, ref)
@@ -166,7 +166,7 @@ func (a *app) jobsBackfillCmd() *cobra.Command {
 	c := a.jobCmd("backfill", "Run a job for the occurrences of a past interval",
 		func(cmd *cobra.Command, ref string) error {
 			if from == "" || to == "" {
-				return usage("give --from and --to, both ends are included", "a backfill needs an interval")
+				return usage("give --from and --to; both ends are included", "a backfill needs an interval")
 			}
 			err := a.instants(a.loc, values.Before, timeFlag{"--from", from, &b.From}, timeFlag{"--to", to, &b.To})
 			if err != nil {
@@ -179,9 +179,9 @@ func (a *app) jobsBackfillCmd() *cobra.Command {
 	c.Flags().StringVar(&from, "from", "",
 		"beginning: RFC 3339, date and time in the local zone, or 2h for two hours ago")
 	c.Flags().StringVar(&to, "to", "", "end")
-	c.Flags().IntVar(&b.Max, "max", 0, "refuse to make more runs than this (default 100, at most 1000)")
+	c.Flags().IntVar(&b.Max, "max", 0, "refuse to create more runs than this (default 100, at most 1000)")
 	c.Flags().BoolVar(&b.DryRun, "dry-run", false, "only show what would run")
-	c.Flags().BoolVar(&b.Force, "force", false, "repeat what ran already, with a new idempotency key")
+	c.Flags().BoolVar(&b.Force, "force", false, "repeat what already ran, with a new idempotency key")
 	return c
 }
 
@@ -192,7 +192,7 @@ func (p *printer) backfill(r client.BackfillResult) {
 	}
 	p.Printf("%s %s", done, plural(len(r.Times), "run"))
 	if n := len(r.Skipped); n > 0 {
-		p.Printf("; %s ran already (--force repeats)", plural(n, "occurrence"))
+		p.Printf("; %s already ran (--force repeats them)", plural(n, "occurrence"))
 	}
 	p.Printf("\n")
 	for _, t := range r.Times {

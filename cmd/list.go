@@ -27,7 +27,7 @@ const mostLimit = 1000
 func pages(c *cobra.Command, limit *int, usual int, cursor *string) *paging {
 	p := &paging{limit: limit, cursor: cursor}
 	c.Flags().IntVar(limit, "limit", usual, "how many, at most 1000")
-	c.Flags().StringVar(cursor, "cursor", "", "go on where a list ended")
+	c.Flags().StringVar(cursor, "cursor", "", "continue where a list ended")
 	c.Flags().BoolVar(&p.every, "all", false, "every page of the list")
 	return p
 }
@@ -67,7 +67,7 @@ func askPages[T any](a *app, cmd *cobra.Command, g *paging, call func(*client.Cl
 // for.
 func (a *app) watched(c *cobra.Command) *cobra.Command {
 	var every time.Duration
-	c.Flags().DurationVar(&every, "watch", 0, "show it again and again until interrupted; =5s says how often")
+	c.Flags().DurationVar(&every, "watch", 0, "refresh until interrupted, every 2s or, with =5s, that often")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
 	once := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {

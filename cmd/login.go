@@ -23,8 +23,8 @@ type credentials struct {
 }
 
 func (c *credentials) register(fl *pflag.FlagSet) {
-	fl.StringVar(&c.text, "token", "", "API token; others on this machine can see it, so rather use --token-file "+
-		"(or CARILLON_TOKEN)")
+	fl.StringVar(&c.text, "token", "", "API token; other users of this machine can see it, so --token-file is "+
+		"better (or CARILLON_TOKEN)")
 	fl.StringVar(&c.file, "token-file", "", "file with the API token (or CARILLON_TOKEN_FILE)")
 }
 
@@ -39,7 +39,8 @@ func (c *credentials) find(a *app) (string, error) {
 	kept := a.kept.Covers(a.addr)
 	if text+file == "" && a.contextTyped() && a.typed("addr") && !kept && a.kept.Addr != "" {
 		// Without the context's token and CA the request would go out readable.
-		return "", job.Invalid("--addr", "leave out --addr or --context", "%s is not of the context %s, which has %s",
+		return "", job.Invalid("--addr", "leave out --addr or --context",
+			"%s is not an address of the context %s, which has %s",
 			a.addr, a.context, a.kept.Addr)
 	}
 	if text == "" && file == "" && kept && a.contextTyped() {
@@ -58,7 +59,7 @@ func (c *credentials) find(a *app) (string, error) {
 	}
 	switch {
 	case text != "" && file != "":
-		return "", job.Invalid("--token-file", "give one of them", "there is a token, and a file with a token")
+		return "", job.Invalid("--token-file", "give one of them", "both a token and a token file are given")
 	case file != "":
 		t, err := keys.ReadTokenFile(keys.APIToken, file)
 		return t.Text(), err
@@ -139,17 +140,18 @@ func (a *app) caOption(hasToken bool) client.Option {
 func (a *app) loginCmd() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
-		Use: "login ADDR", Short: "Keep an address and an API token for the commands that follow",
+		Use: "login ADDR", Short: "Save an address and an API token for later commands",
 		Args: cobra.ExactArgs(1),
-		Long: "Asks the node at ADDR whose the token is, and keeps both as a context, readable for this user only. " +
-			"The context is called default unless --context names it, and becomes the current one. The token is " +
-			"read from --token-file, the environment or standard input; on a terminal it is asked for and not shown.",
+		Long: "Checks the token with the node at ADDR and saves both as a context that only this user can read. The " +
+			"context is named default unless --context gives another name, and becomes the current one. The token " +
+			"is read from --token-file, the environment or standard input; on a terminal you are asked for it, and " +
+			"it is not shown.",
 		Example: "  carillon login 10.0.0.1:7400\n" +
 			"  carillon login 10.0.0.1:7400,10.0.0.2:7400 --token-file admin.token\n" +
 			"  carillon login 10.0.0.1:7400 --context staging -n team-a",
 		RunE: func(cmd *cobra.Command, args []string) error { return a.login(cmd, args[0], namespace) },
 	}
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the commands that use the context")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace for commands that use the context")
 	return c
 }
 
@@ -217,7 +219,7 @@ func (a *app) login(cmd *cobra.Command, addr, namespace string) error {
 	}
 	return a.result(cmd, who, func(p *printer) {
 		p.Printf("%s: %s\n", addr, whoText(who))
-		p.Printf("kept as context %s in %s\n", name, path)
+		p.Printf("saved as context %s in %s\n", name, path)
 	})
 }
 
@@ -225,7 +227,7 @@ func (a *app) login(cmd *cobra.Command, addr, namespace string) error {
 func askToken(cmd *cobra.Command) (string, error) {
 	in := cmd.InOrStdin()
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(cmd.ErrOrStderr(), "API token (it is not shown; none for a cluster that asks for none): ")
+		fmt.Fprint(cmd.ErrOrStderr(), "API token (not shown; leave empty if the cluster needs none): ")
 		data, err := term.ReadPassword(int(f.Fd()))
 		fmt.Fprintln(cmd.ErrOrStderr())
 		return strings.TrimSpace(string(data)), err
@@ -235,7 +237,7 @@ func askToken(cmd *cobra.Command) (string, error) {
 }
 
 func (a *app) whoamiCmd() *cobra.Command {
-	return &cobra.Command{Use: "whoami", Short: "Say whose the token is, and what it may do", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "whoami", Short: "Show whose token this is, and what it may do", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Whoami,
 				func(p *printer, w client.Whoami) { p.Printf("%s\n", whoText(w)) })
@@ -245,14 +247,14 @@ func (a *app) whoamiCmd() *cobra.Command {
 // whoText is one line about a caller.
 func whoText(w client.Whoami) string {
 	if !w.Secure {
-		return "the cluster asks for no token: everybody may do everything"
+		return "the cluster needs no token: everybody may do everything"
 	}
 	s := w.Name + ", role " + string(w.Role)
 	if w.Namespace != "" {
 		s += ", namespace " + w.Namespace
 	}
 	if w.Shell {
-		s += ", may write shell jobs"
+		s += ", may create and edit shell jobs"
 	}
 	if w.ExpiresAt != 0 {
 		s += ", until " + w.ExpiresAt.String()

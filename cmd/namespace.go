@@ -20,15 +20,14 @@ type spaces struct {
 func (a *app) inNamespace(cmds ...*cobra.Command) []*cobra.Command {
 	for _, c := range cmds {
 		c.PersistentFlags().StringVarP(&a.spaces.name, "namespace", "n", "",
-			"namespace of the jobs, queues, calendars and secrets, default if nothing is said "+
-				"(or "+namespaceEnv+")")
+			"namespace of the jobs, queues, calendars and secrets (default \"default\"; or "+namespaceEnv+")")
 	}
 	return cmds
 }
 
 // listsAll gives a command that lists things the flag for all namespaces.
 func (a *app) listsAll(c *cobra.Command) *cobra.Command {
-	c.Flags().BoolVarP(&a.spaces.all, "all-namespaces", "A", false, "list those of all namespaces")
+	c.Flags().BoolVarP(&a.spaces.all, "all-namespaces", "A", false, "list all namespaces")
 	return c
 }
 

@@ -117,14 +117,14 @@ func TestServerNotifyFlags(t *testing.T) {
 		says string
 	}{
 		{[]string{"--notify-webhook", "https://hooks.example.com/secret"}, "--notify-webhook: "},
-		{[]string{"--notify-webhook", "ops=nonsense-secret"}, "--notify-webhook: what ops stands for"},
+		{[]string{"--notify-webhook", "ops=nonsense-secret"}, "--notify-webhook: the URL of ops"},
 		{[]string{"--notify-webhook", "ops=@/no/such/file"}, "--notify-webhook: "},
 		{[]string{"--notify-webhook", "a=http://x/", "--notify-webhook", "a=http://y/"}, "a is given twice"},
 		{[]string{"--smtp-from", "a@b.c"}, "--smtp-addr: there is no mail server"},
 		{[]string{"--smtp-addr", "mail.example.com", "--smtp-from", "a@b.c"}, "--smtp-addr: "},
 		{[]string{"--smtp-addr", "mail.example.com:25"}, "--smtp-from: "},
 		{[]string{"--smtp-addr", "mail.example.com:25", "--smtp-from", "a@b.c", "--smtp-user", "u"},
-			"--smtp-password-file: the user u has no password"},
+			"--smtp-password-file: there is no password for the user u"},
 	} {
 		_, errOut, code := s.run("", append(base, c.args...)...)
 		if code != exit.Usage || !strings.Contains(errOut, c.says) || !strings.Contains(errOut, "hint: ") ||

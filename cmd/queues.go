@@ -16,10 +16,10 @@ import (
 )
 
 func (a *app) queuesCmd() *cobra.Command {
-	c := a.queuesListCmd("queues", "List queues, limit how much of one runs at a time, pause or resume one")
+	c := a.queuesListCmd("queues", "List queues, and limit, pause or resume one")
 	c.AddCommand(a.queuesListCmd("list", "List queues"),
 		askAbout(a, "get NAME", "Show one queue", (*client.Client).GetQueue, (*printer).queue), a.queuesSetCmd(),
-		a.queueAction("pause", "Hand out no more runs of a queue until it is resumed", "paused",
+		a.queueAction("pause", "Stop handing out runs of a queue until it is resumed", "paused",
 			(*client.Client).PauseQueue),
 		a.queueAction("resume", "Undo a pause", "resumed", (*client.Client).ResumeQueue), a.queuesDeleteCmd())
 	return c
@@ -113,7 +113,7 @@ func (a *app) queuesSetCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVar(&concurrency, "concurrency", 0, "how many of its runs may be with workers at once; 0 for no limit")
+	c.Flags().IntVar(&concurrency, "concurrency", 0, "how many of its runs workers may have at once; 0 for no limit")
 	c.Flags().Uint64Var(&version, "version", 0, "only if the queue is at this version")
 	return c
 }
@@ -128,7 +128,7 @@ func (a *app) queueAction(name, short, done string,
 func (a *app) queuesDeleteCmd() *cobra.Command {
 	var version uint64
 	c := &cobra.Command{
-		Use: "delete NAME", Short: "Forget a queue's limit and pause; jobs that name it go on",
+		Use: "delete NAME", Short: "Delete a queue's limit and pause; its jobs continue",
 		Args: cobra.ExactArgs(1), Aliases: []string{"rm"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.show(cmd, func(ctx context.Context, c *client.Client) error {

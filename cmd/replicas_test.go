@@ -37,7 +37,7 @@ func TestReplicaCommands(t *testing.T) {
 		return code == 0 && out == "group 1 is on n1, n2\n"
 	})
 	fails(exit.Usage, "group 0 has a replica on every node", "cluster", "move-group", "0", "--to", "n1")
-	fails(exit.Usage, "no number of a group", "cluster", "move-group", "one", "--to", "n1")
+	fails(exit.Usage, "not the number of a group", "cluster", "move-group", "one", "--to", "n1")
 	fails(exit.NotFound, "no group 9", "cluster", "move-group", "9", "--to", "n1")
 	fails(exit.Usage, "one to three nodes", "cluster", "move-group", "1")
 	fails(exit.Usage, `no node "n9"`, "cluster", "move-group", "1", "--to", "n9")
@@ -59,7 +59,7 @@ func TestReplicaCommands(t *testing.T) {
 		return code == 0 && strings.Count(out, "voter") == 2 // and the leader
 	})
 	if out, errOut, code = run("cluster", "remove", "n1"); code != 0 || !strings.Contains(out, "n1 is no longer a member") ||
-		!strings.Contains(errOut, "n1 is leaving: group 1 still to go on without it") {
+		!strings.Contains(errOut, "n1 is leaving: group 1 still to hand over") {
 		t.Errorf("%d %q %q", code, out, errOut)
 	}
 	eventually("group 1 is where it went", func() bool {

@@ -115,9 +115,9 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "carillon",
 		Short: "A distributed job scheduler in one binary",
-		Long: `Carillon fires jobs at their time: HTTP calls, shell commands, work for queues.
+		Long: `Carillon runs jobs on schedule: HTTP calls, shell commands, messages, work for queues.
 
-Start a node to play with:       carillon dev
+Start a node to try it out:      carillon dev
 Submit a job to it:              carillon submit --name hello --schedule '@every 2s' --shell 'date'
 See what ran, and when:          carillon runs hello
 
@@ -162,11 +162,12 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 	fl := root.PersistentFlags()
 	a.flags = fl
 	fl.StringVar(&a.addr, "addr", cmp.Or(a.env("CARILLON_ADDR"), client.DefaultAddr),
-		"address of a node, or of several, a,b,c: tried in turn; or unix:PATH (or CARILLON_ADDR)")
+		"address of a node, or several, a,b,c, which are tried in turn; or unix:PATH (or CARILLON_ADDR)")
 	fl.StringVar(&a.context, "context", a.env(login.EnvName),
-		"the context to use, as login kept it, instead of the current one (or "+login.EnvName+")")
+		"the context to use instead of the current one (or "+login.EnvName+")")
 	a.form.Register(root, &a.json, a.env)
-	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: a repeat with it is done once")
+	fl.StringVar(&a.key, "idempotency-key", "", "key of this request: repeating it with the same key has no further "+
+		"effect")
 	a.limit.register(fl, "timeout", a.env)
 	a.credentials.register(fl)
 	a.ca.register(fl, a.env)
@@ -367,7 +368,7 @@ func (l *requestLimit) register(fl *pflag.FlagSet, name string, env func(string)
 		}
 	}
 	fl.DurationVar(&l.d, name, l.d,
-		"how long a request may take in all; of a stream, how long it may be silent (30s); 0 for no limit (or "+
+		"how long a request may take in all, or how long a stream may be silent (30s); 0 for no limit (or "+
 			"CARILLON_TIMEOUT)")
 	l.flag = fl.Lookup(name)
 }
@@ -378,7 +379,7 @@ func (l *requestLimit) given() bool { return l.env != "" || l.flag != nil && l.f
 func (l *requestLimit) check() error {
 	if l.bad == nil && l.d < 0 {
 		return job.Invalid("--"+l.flag.Name, "use a duration such as 30s, or 0 for no limit",
-			"%s is less than nothing", l.d)
+			"%s is negative", l.d)
 	}
 	return l.bad
 }
@@ -391,13 +392,13 @@ var namingFlags = []string{"name", "job", "queue", "namespace", "context"}
 func emptyNames(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
 		if strings.TrimSpace(arg) == "" && cmd.Name() != cobra.ShellCompRequestCmd { // there it is a tab after a space
-			return usage("is a variable not set?", "argument %d is empty", i+1)
+			return usage("is a variable unset?", "argument %d is empty", i+1)
 		}
 	}
 	for _, name := range namingFlags {
 		f := cmd.Flags().Lookup(name)
 		if f != nil && f.Changed && f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" {
-			return job.Invalid("--"+name, "leave it out, or give it a value: is a variable not set?", "it is empty")
+			return job.Invalid("--"+name, "leave it out, or give it a value: is a variable unset?", "it is empty")
 		}
 	}
 	return nil

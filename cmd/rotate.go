@@ -14,22 +14,23 @@ func (a *app) rotateCmd() *cobra.Command {
 	var rq client.RotateRequest
 	var finish bool
 	c := &cobra.Command{
-		Use: "rotate-ca", Short: "Replace the CA and the cluster key of a secure cluster while it works",
+		Use: "rotate-ca", Short: "Replace the CA and the cluster key of a running secure cluster",
 		Args: cobra.NoArgs,
-		Long: `Every member gets a certificate of the new CA, and voters the new keys, without a restart. Both CAs are trusted until all
-members have them. Tokens and clients that know the cluster by the old CA go on to work: it vouches for the new one.
-The last four are remembered. If tokens that are in use are from the one that would be forgotten, they are named, and nothing is done without
---force; carillon token list says what the CA of each is.
+		Long: `Every member gets a certificate of the new CA, and voters the new keys, without a restart. Both CAs are trusted until all members have
+them. Tokens and clients that know the cluster by the old CA keep working, because the old CA vouches for the new one. The cluster remembers
+its last four CAs. If tokens in use depend on the one that it would forget, the command lists them and does nothing without --force;
+carillon token list shows the CA of each token.
 
-A member that is off holds the end of it up until it is back or removed; the cluster works meanwhile. Repeating the command shows how far it is.
+A member that is down delays the end of the rotation until it is back or removed; the cluster works meanwhile. Repeat the command to see
+the progress.
 
-With --distrust-old the old CA vouches for nothing from now on: for a key that others may know. Tokens and clients that know the
-cluster by it must then be replaced; join tokens are revoked. For a node that others took over use cluster remove --compromised.`,
+With --distrust-old the old CA vouches for nothing from now on: for a key that others may know. You must then replace the tokens and
+clients that know the cluster by it; join tokens are revoked. For a node that others took over use cluster remove --compromised.`,
 		Example: "  carillon cluster rotate-ca --wait\n  carillon cluster rotate-ca --abort",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if finish && (rq.Abort || rq.DistrustOld) {
 				return usage("leave one of them out; `carillon status` shows how far it is",
-					"--wait is for a rotation that goes on to trust the old CA")
+					"--wait does not go with --abort or --distrust-old")
 			}
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Rotation, error) {
 				r, err := c.RotateCA(ctx, rq)
@@ -52,10 +53,11 @@ cluster by it must then be replaced; join tokens are revoked. For a node that ot
 			})
 		},
 	}
-	c.Flags().BoolVar(&finish, "wait", false, "until every member has what it needs")
-	c.Flags().BoolVar(&rq.Abort, "abort", false, "give up the rotation that is under way")
-	c.Flags().BoolVar(&rq.Force, "force", false, "also if it locks out tokens that are in use")
-	c.Flags().BoolVar(&rq.DistrustOld, "distrust-old", false, "trust the old CA no longer: others may know its key")
+	c.Flags().BoolVar(&finish, "wait", false, "wait until every member has what it needs")
+	c.Flags().BoolVar(&rq.Abort, "abort", false, "give up the rotation in progress")
+	c.Flags().BoolVar(&rq.Force, "force", false, "even if it locks out tokens that are in use")
+	c.Flags().BoolVar(&rq.DistrustOld, "distrust-old", false, "stop trusting the old CA, because others may know "+
+		"its key")
 	return c
 }
 
@@ -76,17 +78,18 @@ func (p *printer) removed(id string, secure bool) {
 // removeCmd is nodeCmd for a node that may have fallen into the hands of others.
 func (a *app) removeCmd() *cobra.Command {
 	var compromised bool
-	c := a.nodeCmd("remove", "Take a node out of the cluster for good",
-		`The node gets no more work and no more entries, and its data directory cannot come back: to use the machine again, empty it and start
-it with --join. The last voter, and a voter without which those who live would be no majority, is refused. A leader hands over first.
+	c := a.nodeCmd("remove", "Remove a node from the cluster for good",
+		`The node gets no more work and no more log entries, and its data directory cannot come back: to use the machine again, empty the directory
+and start the node with --join. The command refuses to remove the last voter, or a voter without which the others would not be a majority.
+A leader hands over first.
 
-If it has replicas of groups, other nodes are given them first. That goes on if you stop waiting with Ctrl-C, and if the node comes back.
+If the node has replicas of groups, other nodes get them first. That continues if you stop waiting with Ctrl-C, or if the node comes back.
 
-With --compromised the CA and the cluster key are replaced as well, and the old ones are not trusted from then on: for a node whose machine, disk
-or keys others may have. It says what else to replace. Repeat it if it was interrupted.`,
+--compromised also replaces the CA and the cluster key, and the old ones are no longer trusted: for a node whose machine, disk or keys others
+may have. The command says what else to replace. Repeat it if it was interrupted.`,
 		removedText, (*client.Client).RemoveNode)
 	c.Flags().BoolVar(&compromised, "compromised", false,
-		"others may have its keys: replace the CA and the cluster key")
+		"others may have its keys: also replace the CA and the cluster key")
 	var sure confirmation
 	sure.register(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {

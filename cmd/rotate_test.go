@@ -194,16 +194,16 @@ func TestBackupWithKeys(t *testing.T) {
 	}
 	with := func(more ...string) []string { return append([]string{"backup", file, "--with-keys"}, more...) }
 	for want, args := range map[string][]string{
-		"--data-dir":                with("--passphrase-file", pass),
-		"never over the network":    with("--data-dir", dir, "--passphrase-file", pass, "--addr", "127.0.0.1:1"),
-		"--passphrase-file":         with("--data-dir", dir),
-		"--passphrase-file: open ":  with("--data-dir", dir, "--passphrase-file", pass+"x"),
-		"they are for --with-keys":  {"backup", file, "--passphrase-file", pass},
-		"that is for --with-keys":   {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--passphrase-file", pass},
-		"comes by standard input":   {"restore", "-", "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
-		"there is no passphrase":    {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
-		"its keys cannot be read":   with("--data-dir", tmp, "--passphrase-file", pass, "--addr", s.addr),
-		"a passphrase has at least": with("--data-dir", dir, "--passphrase-file", shortFile(t)),
+		"--data-dir":               with("--passphrase-file", pass),
+		"never over the network":   with("--data-dir", dir, "--passphrase-file", pass, "--addr", "127.0.0.1:1"),
+		"--passphrase-file":        with("--data-dir", dir),
+		"--passphrase-file: open ": with("--data-dir", dir, "--passphrase-file", pass+"x"),
+		"--data-dir and --passphrase-file need --with-keys": {"backup", file, "--passphrase-file", pass},
+		"--passphrase-file needs --with-keys":               {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--passphrase-file", pass},
+		"cannot come from standard input":                   {"restore", "-", "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
+		"there is no passphrase":                            {"restore", file, "--data-dir", filepath.Join(tmp, "d"), "--node-id", "n1", "--with-keys"},
+		"its keys cannot be read":                           with("--data-dir", tmp, "--passphrase-file", pass, "--addr", s.addr),
+		"a passphrase needs at least":                       with("--data-dir", dir, "--passphrase-file", shortFile(t)),
 	} {
 		if _, stderr := s.want(exit.Usage, "", args...); !strings.Contains(stderr, want) {
 			t.Errorf("%v: %s", args, stderr)
@@ -234,7 +234,7 @@ func TestBackupWithKeys(t *testing.T) {
 	restore := func(name string, more ...string) []string {
 		return append([]string{"restore", file, "--data-dir", filepath.Join(tmp, name), "--node-id", "n1"}, more...)
 	}
-	if _, stderr := s.want(exit.Usage, "", restore("d1", "--with-keys", "--passphrase-file", pass)...); !strings.Contains(stderr, "does not open") {
+	if _, stderr := s.want(exit.Usage, "", restore("d1", "--with-keys", "--passphrase-file", pass)...); !strings.Contains(stderr, "the passphrase is wrong") {
 		t.Error(stderr) // the file was replaced by one with another passphrase
 	}
 	stdout, _ := s.want(exit.OK, "another long passphrase\n", restore("d1", "--with-keys", "--json")...)
@@ -242,7 +242,7 @@ func TestBackupWithKeys(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Keys != datadir.KeysRestored || r.Secrets != 1 || r.CA == "" {
 		t.Errorf("%s, %v", stdout, err)
 	}
-	if stdout, _ := s.want(exit.OK, "", restore("d2")...); !strings.Contains(stdout, "left out") {
+	if stdout, _ := s.want(exit.OK, "", restore("d2")...); !strings.Contains(stdout, "were not restored") {
 		t.Error(stdout)
 	}
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) runsCmd() *cobra.Command {
-	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and look at or cancel a run")
+	c := a.runsListCmd("runs [JOB]", "List what ran and what did not, and show or cancel a run")
 	c.AddCommand(a.runsListCmd("list [JOB]", "List runs"),
 		a.watched(askAbout(a, "get RUN", "Show one run with its attempts", (*client.Client).GetRun,
 			(*printer).runDetail)),
@@ -32,8 +32,8 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 	var q client.RunQuery
 	var statuses []string
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.MaximumNArgs(1),
-		Long: "With a job: its open runs and then its history, newest first. Without: the open runs of all jobs and " +
-			"what is due and not claimed, or with a finished --status their history."}
+		Long: "With a job: its open runs and then its history, newest first. Without one: the open runs of all jobs " +
+			"and what is due and not claimed, or the history of all jobs if --status asks for finished runs."}
 	c.Flags().StringSliceVar(&statuses, "status", nil, "only "+runStatusNames)
 	part := pages(c, &q.Limit, 50, &q.Cursor)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -275,7 +275,7 @@ func (a *app) runsExportCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().Uint64Var(&after, "after", 0, "records with a higher seq")
+	c.Flags().Uint64Var(&after, "after", 0, "only records with a higher seq")
 	c.Flags().IntVar(&limit, "limit", 0, "how many at most (default all)")
 	return a.listsAll(c)
 }
@@ -284,11 +284,11 @@ func (a *app) runsTailCmd() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use: "tail RUN", Short: "Print what a run writes, while it writes it", Args: cobra.ExactArgs(1),
-		Long: "Print the output of the last attempt of a run: of a shell job that runs what it has written so far, " +
-			"of a finished one the end that is kept. With --follow it goes on until the run is finished, " +
-			"over all its attempts.",
+		Long: "Print the output of the last attempt of a run: what a running shell job has written so far, or the " +
+			"stored end of a finished run's output. With --follow it continues until the run is finished, over all " +
+			"its attempts.",
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the run is finished")
 	c.RunE = func(cmd *cobra.Command, args []string) error { return a.tail(cmd, args[0], follow) }
 	return c
 }
@@ -333,14 +333,14 @@ func (a *app) tail(cmd *cobra.Command, run string, follow bool) error {
 func (a *app) logsCmd() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
-		Use: "logs JOB|RUN", Short: "Print what the newest run of a job wrote, or what a run did",
+		Use: "logs JOB|RUN", Short: "Print the output of a job's newest run, or of one run",
 		Args: cobra.ExactArgs(1),
-		Long: "Print the output of the newest run of a job that has begun, or of the run that is named: of a shell " +
-			"job that runs what it has written so far, of a finished one the end that is kept. With --follow it goes " +
-			"on until that run is finished, over all its attempts.",
+		Long: "Print the output of the newest run of a job that has begun, or of the run you name: what a running " +
+			"shell job has written so far, or the stored end of a finished run's output. With --follow it continues " +
+			"until that run is finished, over all its attempts.",
 		Example: "  carillon logs backup\n  carillon logs backup -f",
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is finished")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the run is finished")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := job.ParseRunKey(args[0]); err == nil {
 			return a.tail(cmd, args[0], follow)

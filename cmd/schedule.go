@@ -42,16 +42,16 @@ func (f *scheduleFlags) register(c *cobra.Command) {
 	fl.StringVar(&f.p.DSTOverlap, "dst-overlap", "", "first or both")
 	fl.StringVar(&f.start, "start-at", "", "no occurrence before this time")
 	fl.StringVar(&f.end, "end-at", "", "no occurrence after this time")
-	fl.StringVar(&f.jitter, "jitter", "", "spread by up to this")
+	fl.StringVar(&f.jitter, "jitter", "", "delay by up to this much")
 	fl.StringVar(&f.job, "job-id", "", "H, @every and jitter depend on it")
-	fl.StringVar(&f.name, "name", "", "a job that there is, whose id is meant: this asks a node")
+	fl.StringVar(&f.name, "name", "", "use the id of this existing job: this asks a node")
 }
 
 // jobID is the id of the job that is meant; nil: none is.
 func (f *scheduleFlags) jobID(ctx context.Context, a *app) (*job.ID, error) {
 	switch {
 	case f.job != "" && f.name != "":
-		return nil, usage("give one of them", "--job-id and --name name a job each")
+		return nil, usage("give one of them", "--job-id and --name both name a job")
 	case f.job != "":
 		id, err := job.ParseID(f.job)
 		if err != nil {
@@ -106,8 +106,8 @@ func (f *scheduleFlags) preview(cmd *cobra.Command, a *app, args []string, count
 	now := a.now()
 	r, err := wire.LocalPreview(p, now, nil)
 	if err == nil && anyJob(p, &r, now) { // not where a program reads times
-		fmt.Fprintln(cmd.ErrOrStderr(), "note: H, @every and jitter depend on the job, so a job has other times than "+
-			"these; --name JOB shows those of one that there is")
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: H, @every and jitter depend on the job, so the times of a job will "+
+			"differ from these; --name JOB shows those of an existing job")
 	}
 	return r, err
 }
@@ -116,7 +116,7 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 	var f scheduleFlags
 	var count int
 	c := &cobra.Command{
-		Use: "next EXPR", Short: "Print the next fire times, with what daylight saving does to them",
+		Use: "next EXPR", Short: "Print the next fire times, and what daylight saving does to them",
 		Args:    cobra.MinimumNArgs(1),
 		Example: "  carillon schedule next '30 2 * * *' --tz America/New_York --from 2027-03-13T00:00:00Z --count 3",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,7 +138,8 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 		},
 	}
 	f.register(c)
-	c.Flags().StringVar(&f.from, "from", "", "times after this: RFC 3339, or date and time in the zone (default now)")
+	c.Flags().StringVar(&f.from, "from", "", "print times after this: RFC 3339, or date and time in the zone "+
+		"(default now)")
 	c.Flags().IntVar(&count, "count", 10, "how many")
 	return c
 }
@@ -146,7 +147,7 @@ func (a *app) scheduleNextCmd() *cobra.Command {
 func (a *app) scheduleDescribeCmd() *cobra.Command {
 	var f scheduleFlags
 	c := &cobra.Command{
-		Use: "describe EXPR", Short: "Say in plain English when an expression fires", Args: cobra.MinimumNArgs(1),
+		Use: "describe EXPR", Short: "Describe in plain English when an expression fires", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := f.preview(cmd, a, args, 0)
 			if err != nil {
@@ -162,7 +163,7 @@ func (a *app) scheduleDescribeCmd() *cobra.Command {
 func (a *app) scheduleCheckCmd() *cobra.Command {
 	var f scheduleFlags
 	c := &cobra.Command{
-		Use: "check EXPR", Short: "Say whether an expression is valid (exit code 2 if not)",
+		Use: "check EXPR", Short: "Check whether an expression is valid (exit code 2 if not)",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := f.preview(cmd, a, args, 1)

@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) secretCmd() *cobra.Command {
-	return group("secret", "Keep values that jobs refer to by secret://NAME, and that are never shown again",
+	return group("secret", "Store values that jobs refer to by secret://NAME and that are never shown again",
 		a.secretSetCmd(), a.secretListCmd(), a.secretDeleteCmd())
 }
 
@@ -32,10 +32,10 @@ func (a *app) secretSetCmd() *cobra.Command {
 	var file string
 	var hosts []string
 	c := &cobra.Command{
-		Use: "set NAME", Short: "Set a secret, from a file, standard input or a prompt", Args: cobra.ExactArgs(1),
+		Use: "set NAME", Short: "Set a secret from a file, standard input or a prompt", Args: cobra.ExactArgs(1),
 		Long: "The value is read from --from-file, from standard input, or, on a terminal, from a prompt that does " +
-			"not show it. One line end at its end is left out.\n\n" +
-			"Runs that have started keep the value that they were started with; a retry gets the new one.",
+			"not show it. One newline at its end is dropped.\n\nRuns that have started keep the value they started " +
+			"with; a retry gets the new one.",
 		Example: "  carillon secret set api-key -n team-a --hosts api.example.com < key.txt\n" +
 			"  carillon submit -n team-a --name sync --schedule @hourly --http https://api.example.com/sync \\\n" +
 			"    --header 'Authorization: Bearer secret://api-key'",
@@ -57,8 +57,8 @@ func (a *app) secretSetCmd() *cobra.Command {
 	}
 	c.Flags().StringVar(&file, "from-file", "", "file with the value")
 	c.Flags().StringSliceVar(&hosts, "hosts", nil,
-		"hosts that it may be sent to, HOST or HOST:PORT (default those that it has, of a new one any; "+anyHost+
-			" widens it again); shell and queue jobs cannot use it then")
+		"hosts that it may be sent to, HOST or HOST:PORT (default: unchanged; a new secret may go to any; "+anyHost+
+			" allows any again); with hosts, shell and queue jobs cannot use it")
 	return c
 }
 
@@ -72,7 +72,7 @@ func readSecret(cmd *cobra.Command, name, file string) (string, error) {
 	case file != "":
 		data, err = os.ReadFile(file)
 	case isFile && term.IsTerminal(int(f.Fd())):
-		fmt.Fprintf(cmd.ErrOrStderr(), "value of %s (it is not shown): ", name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "value of %s (not shown): ", name)
 		data, err = term.ReadPassword(int(f.Fd()))
 		fmt.Fprintln(cmd.ErrOrStderr())
 	default:
@@ -82,11 +82,11 @@ func readSecret(cmd *cobra.Command, name, file string) (string, error) {
 		return "", job.Invalid("--from-file", "give a file that can be read", "%v", err)
 	}
 	if !utf8.Valid(data) {
-		return "", job.Invalid("value", "encode it, as base64 for example", "the value is not text")
+		return "", job.Invalid("value", "encode it, for example as base64", "the value is not text")
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if value == "" {
-		return "", usage("give it on standard input or by --from-file", "there is no value")
+		return "", usage("give it on standard input or with --from-file", "there is no value")
 	}
 	return value, nil
 }
@@ -139,6 +139,6 @@ func (a *app) secretDeleteCmd() *cobra.Command {
 			}, func(p *printer, _ struct{}) { p.Printf("deleted secret %s\n", args[0]) })
 		}}
 	sure.register(c)
-	c.Flags().BoolVar(&force, "force", false, "delete it although jobs refer to it: their runs will fail")
+	c.Flags().BoolVar(&force, "force", false, "delete it even if jobs refer to it: their runs will fail")
 	return c
 }

@@ -22,11 +22,11 @@ import (
 )
 
 func (a *app) joinTokenCmd() *cobra.Command {
-	return group("token", "Make, list and revoke the tokens that nodes join a secure cluster with",
+	return group("token", "Create, list and revoke the tokens with which nodes join a secure cluster",
 		a.joinTokenCreateCmd(), a.joinTokenListCmd(),
 		askAbout(a, "revoke ID", "Revoke a join token; nodes that joined with it stay",
 			(*client.Client).RevokeJoinToken,
-			func(p *printer, t client.JoinToken) { p.Printf("%s lets no more nodes in\n", t.ID) }))
+			func(p *printer, t client.JoinToken) { p.Printf("no more nodes can join with %s\n", t.ID) }))
 }
 
 func (a *app) joinTokenCreateCmd() *cobra.Command {
@@ -35,12 +35,12 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 	var voter bool
 	var out string
 	c := &cobra.Command{
-		Use: "create", Short: "Make a join token", Args: cobra.NoArgs,
-		Long: "The text of the token goes to standard output, and nothing else does. Give it to the new node with " +
-			"--token-file, CARILLON_TOKEN or --token. It contains the hash of the cluster's CA, so that the node " +
-			"sends nothing to anybody else.\n\n" +
-			"A node that joins without --voter is on standby: it has the state and carries out runs, and " +
-			"`carillon cluster promote` gives it a vote. A voter has the keys of the cluster and can do everything.",
+		Use: "create", Short: "Create a join token", Args: cobra.NoArgs,
+		Long: "Only the token itself goes to standard output. Give it to the new node with --token-file, " +
+			"CARILLON_TOKEN or --token. It contains the hash of the cluster's CA, so the node talks to no other " +
+			"cluster.\n\nA node that joins with a token made without --voter is on standby: it has the state and " +
+			"carries out runs, and `carillon cluster promote` gives it a vote. A voter has the keys of the cluster " +
+			"and can do everything.",
 		Example: "  carillon cluster token create --voter --out n2.token\n" +
 			"  carillon cluster token create --uses 5 --ttl 24h --out standby.token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,10 +68,11 @@ func (a *app) joinTokenCreateCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it lets nodes in")
+	c.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long nodes can join with it")
 	c.Flags().IntVar(&uses, "uses", 1, "how many nodes may join with it")
-	c.Flags().BoolVar(&voter, "voter", false, "they get a vote, and with it the keys of the cluster")
-	c.Flags().StringVar(&out, "out", "", "file to write it to, for this user only; one that is there is replaced")
+	c.Flags().BoolVar(&voter, "voter", false, "nodes that join with it get a vote, and with it the keys of the cluster")
+	c.Flags().StringVar(&out, "out", "", "file to write it to, readable only by this user; an existing file is "+
+		"replaced")
 	return c
 }
 
@@ -80,7 +81,7 @@ func joinsAs(t client.JoinToken) string {
 	if t.Voter {
 		return "nodes that join with it get a vote"
 	}
-	return "nodes that join with it get no vote until you run `carillon cluster promote`; with --voter they do"
+	return "nodes that join with it have no vote until you run `carillon cluster promote` (--voter gives them one)"
 }
 
 func (a *app) joinTokenListCmd() *cobra.Command {
@@ -108,17 +109,18 @@ func (a *app) initCmd() *cobra.Command {
 	var out, dir, backup, passphraseFile string
 	var once bool
 	c := &cobra.Command{
-		Use: "init", Short: "Make the keys of a secure cluster before it is begun", Args: cobra.NoArgs,
+		Use: "init", Short: "Make the keys of a secure cluster before it exists", Args: cobra.NoArgs,
 		Long: `Writes the CA with its key and the cluster key (cluster.pem), the CA's certificate for clients (ca.pem)
-and a join token (join.token) into a directory, for those who start nodes unattended. Start the first
+and a join token (join.token) into a directory, for nodes that start unattended. Start the first
 node with --bootstrap --keys-from DIR, the others with --join ADDR --keys-from DIR.
-Who has cluster.pem can do everything: give the others join.token only if you can.
+Anyone who has cluster.pem can do everything: if you can, give the other nodes only join.token.
 
-With --data-dir it makes the keys for the cluster of that node, which is not secure yet and not running:
-stop all nodes, and start every one with --secure --keys-from DIR.
+With --data-dir it makes keys for the existing plain cluster of that stopped node: stop all nodes, run this for one
+of them, and start every node with --secure --keys-from DIR.
 
-With --from-backup it makes none, and takes those out of a backup that was taken with --with-keys: for a cluster whose
-voters all lost theirs. Put cluster.pem into the keys directory of one voter and restart it; the others get it from there.`,
+With --from-backup it extracts the keys from a backup that was taken with --with-keys instead: for a cluster whose
+voters have all lost theirs. Copy cluster.pem into the keys directory of one voter and restart it; the others get it
+from there.`,
 		Example: "  carillon cluster init --out keys\n  carillon cluster init --data-dir /var/lib/carillon --out keys",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out == "" {
@@ -126,7 +128,8 @@ voters all lost theirs. Put cluster.pem into the keys directory of one voter and
 			}
 			switch {
 			case backup == "" && passphraseFile != "":
-				return usage("give it, or leave --passphrase-file out", "that is for --from-backup")
+				return usage("add --from-backup, or leave out --passphrase-file",
+					"--passphrase-file needs --from-backup")
 			case backup != "" && (once || dir != ""):
 				return usage("leave one of them out", "--from-backup excludes --once and --data-dir")
 			case backup != "":
@@ -153,15 +156,16 @@ voters all lost theirs. Put cluster.pem into the keys directory of one voter and
 				return err
 			}
 			return a.result(cmd, made, func(p *printer) {
-				p.Printf("keys of cluster %s are in %s; its join token is valid for an hour once the cluster forms\n",
+				p.Printf("keys of cluster %s are in %s; the join token is valid for an hour from when the cluster "+
+					"forms\n",
 					made.Cluster, made.Dir)
 			})
 		},
 	}
-	c.Flags().StringVar(&out, "out", "", "directory to write them into")
-	c.Flags().BoolVar(&once, "once", false, "leave keys that are there: for a service that is started every time")
-	c.Flags().StringVar(&dir, "data-dir", "", "directory of a node that is not running, to make its cluster secure")
-	c.Flags().StringVar(&backup, "from-backup", "", "backup with the keys to write")
+	c.Flags().StringVar(&out, "out", "", "directory to write the keys to")
+	c.Flags().BoolVar(&once, "once", false, "keep keys that exist already, for a service that runs this at every start")
+	c.Flags().StringVar(&dir, "data-dir", "", "data directory of a stopped node whose cluster is to become secure")
+	c.Flags().StringVar(&backup, "from-backup", "", "take the keys from this backup")
 	c.Flags().StringVar(&passphraseFile, "passphrase-file", "",
 		"with --from-backup: file with the passphrase (default: standard input)")
 	return c
@@ -183,7 +187,7 @@ func (a *app) keysOfBackup(cmd *cobra.Command, file, passphraseFile, out string)
 		return err
 	}
 	return a.result(cmd, made, func(p *printer) {
-		p.Printf("keys of cluster %s are in %s; put %s into the %s directory of one voter, and restart it\n",
+		p.Printf("keys of cluster %s are in %s; copy %s into the %s directory of one voter, and restart it\n",
 			made.Cluster, made.Dir, keys.ClusterFile, keys.Dir)
 	})
 }
@@ -193,7 +197,7 @@ type caFile string
 
 func (f *caFile) register(fl *pflag.FlagSet, env func(string) string) {
 	fl.StringVar((*string)(f), "ca-file", env("CARILLON_CA_FILE"),
-		"ca.pem of a secure cluster, if there is no token: that names the CA itself (or CARILLON_CA_FILE)")
+		"ca.pem of a secure cluster, if you have no token: a token names the CA itself (or CARILLON_CA_FILE)")
 }
 
 // option makes a client trust the CA, and no other.

@@ -68,56 +68,56 @@ func (a *app) serverCmd() *cobra.Command {
 			}
 			if cfg.Insecure { // whatever --log-level says
 				newLogger(cmd.ErrOrStderr(), "warn", cfg.LogFormat).Warn("node is insecure", "detail",
-					"there are no TLS and no tokens: everybody who reaches the port may do everything")
+					"no TLS and no tokens: everybody who can reach the port may do everything")
 			}
 			return runNode(cmd, cfg, func(addr string) { a.serves(cmd, cfg, addr) })
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&cfg.NodeID, "node-id", "", "name of the node, unique in its cluster and for ever")
-	fl.StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port of the one port for everything")
-	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port under which others reach it (default --listen)")
-	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory of its state")
+	fl.StringVar(&cfg.NodeID, "node-id", "", "id of the node, unique in its cluster and never reused")
+	fl.StringVar(&cfg.Listen, "listen", client.DefaultAddr, "host:port to serve everything on")
+	fl.StringVar(&cfg.Advertise, "advertise", "", "name:port at which others reach it (default --listen)")
+	fl.StringVar(&cfg.DataDir, "data-dir", "", "directory for its state")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--data-dir")
 	fl.StringSliceVar(&cfg.Cluster, "cluster", nil,
-		"host:port of all nodes of the cluster, this one too, the same on all of them (or CARILLON_CLUSTER): they "+
-			"found it together, or join it")
+		"host:port of all nodes of the cluster including this one, the same list on each (or CARILLON_CLUSTER): "+
+			"they found the cluster together, or join it")
 	fl.BoolVar(&cfg.Bootstrap, "bootstrap", false,
-		"begin a new cluster of this node alone, without asking any other; ignored when the directory has state, or "+
+		"found a new cluster of this node alone, without asking any other; ignored if the directory has state, or "+
 			"with --cluster")
 	cfg.Groups.Register(fl)
 	fl.StringSliceVar(&cfg.Join, "join", nil,
-		"host:port of nodes of the cluster to join; ignored when the directory has state")
+		"host:port of nodes of the cluster to join; ignored if the directory has state")
 	fl.DurationVar(&cfg.RemoveDeadAfter, "remove-dead-after", 0,
-		"remove members that were silent for this long (default never)")
+		"remove members that have been silent for this long (default never)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
-		"what its own worker carries out: "+strings.Join(executor.NodeTypes(), ", ")+", or none")
+		"what its own worker executes: "+strings.Join(executor.NodeTypes(), ", ")+", or none")
 	cfg.register(fl)
-	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker works on at once")
+	fl.IntVar(&cfg.Slots, "slots", 256, "how many runs its own worker executes at once")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v of its own worker")
 	fl.DurationVar(&cfg.Lease, "lease", 0,
-		"how long the runs of a worker that fell silent stay with it; the same on all nodes (default 30s, or 15 "+
-			"heartbeat timeouts with a high --raft-multiplier)")
+		"how long a silent worker keeps its runs; the same on all nodes (default 30s, or 15 heartbeat timeouts with "+
+			"a high --raft-multiplier)")
 	raftMultiplier(fl, &cfg)
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
 	fl.DurationVar(&cfg.HistoryMaxAge, "history-max-age", 7*24*time.Hour, "how long finished runs are kept")
 	fl.Uint64Var(&cfg.HistoryMaxCount, "history-max-count", 1_000_000, "how many finished runs are kept")
 	fl.DurationVar(&cfg.SnapshotInterval, "snapshot-interval", 0,
-		"how often to look whether the log should be compacted (default 15s)")
+		"how often to check whether to compact the log (default 15s)")
 	fl.Uint64Var(&cfg.SnapshotThreshold, "snapshot-threshold", 0,
-		"after how many entries the log is compacted (default 16384)")
+		"after how many entries to compact the log (default 16384)")
 	fl.StringVar(&minFree, "min-free-disk", "",
-		"create no jobs with less room than this: a size, a percentage, or 0 for no limit (default 512MiB or 5%, "+
-			"whichever is smaller)")
+		"create no jobs with less free disk space than this: a size, a percentage, or 0 for no limit (default "+
+			"512MiB or 5%, whichever is smaller)")
 	fl.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", nil,
-		"names by which a node that is not secure may be called, besides its addresses and the one it advertises")
+		"host names that clients may use for a node without TLS, besides its addresses and the name it advertises")
 	fl.IntVar(&cfg.MaxConnections, "max-connections", 0,
-		"how many connections may be open on its port, a quarter of them from one address (default 16384, or half of "+
-			"the files that the process may open)")
+		"how many connections may be open on its port, at most a quarter of them from one address (default 16384, "+
+			"or half of the files that the process may open)")
 	fl.IntVar(&cfg.MaxTokenRequests, "max-requests-per-token", 0,
-		"how many requests a second it takes of one API token, and twice as many at once; what workers say is not "+
-			"counted (default 2000)")
+		"how many requests a second one API token may make, with bursts of twice as many; the workers' own calls do "+
+			"not count (default 2000)")
 	tells.register(fl)
 	safe.Register(fl)
 	fl.BoolVar(&cfg.Pprof, "pprof", false, "serve /debug/pprof/")
@@ -142,7 +142,7 @@ func (a *app) serves(cmd *cobra.Command, cfg ServerConfig, addr string) {
 
 func allowNetworkFS(fl *pflag.FlagSet, allow *bool, dir string) {
 	fl.BoolVar(allow, "allow-network-fs", false,
-		"accept a "+dir+" on a network file system (NFS, SMB, FUSE and the like), where file locks cannot be relied on")
+		"accept a "+dir+" on a network file system (NFS, SMB, FUSE and the like), where file locks are unreliable")
 }
 
 func raftMultiplier(fl *pflag.FlagSet, cfg *ServerConfig) {
@@ -178,21 +178,22 @@ func (c *ServerConfig) validate() error {
 			"a node needs a place for its state")
 	case c.Bootstrap && len(c.Join) > 0:
 		return job.Invalid("--join", "begin a cluster on one node with --bootstrap, and let the others join it; or "+
-			"give all nodes the same --cluster", "--bootstrap and --join exclude each other")
+			"give all nodes the same --cluster", "use either --bootstrap or --join")
 	case c.Groups != 0 && len(c.Join) > 0:
-		return job.Invalid("--groups", "leave it out: a node that joins has the groups of its cluster",
-			"--groups and --join exclude each other")
+		return job.Invalid("--groups", "leave out --groups: a node that joins gets the groups of its cluster",
+			"--groups does not go with --join")
 	case c.RemoveDeadAfter < 0 || c.RemoveDeadAfter > 0 && c.RemoveDeadAfter < time.Minute:
-		return job.Invalid("--remove-dead-after", "use at least 1m: a node that restarts is not dead",
+		return job.Invalid("--remove-dead-after", "use at least 1m: a restarting node is not dead",
 			"%s is too short", c.RemoveDeadAfter)
 	case c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 64:
-		return job.Invalid("--max-connections", "use at least 64: members, workers and clients share them",
+		return job.Invalid("--max-connections", "use at least 64: members, workers and clients share the connections",
 			"%d is too few", c.MaxConnections)
 	case c.MaxTokenRequests < 0 || c.MaxTokenRequests > 0 && c.MaxTokenRequests < 10:
-		return job.Invalid("--max-requests-per-token", "use at least 10: a command makes several", "%d is too few",
-			c.MaxTokenRequests)
+		return job.Invalid("--max-requests-per-token", "use at least 10: one command makes several requests",
+			"%d is too few", c.MaxTokenRequests)
 	case c.Lease != 0 && c.Lease < time.Second:
-		return job.Invalid("--lease", "use at least 1s: a worker must be able to say that it lives several times in it",
+		return job.Invalid("--lease", "use at least 1s: a worker must be able to send several heartbeats within a "+
+			"lease",
 			"%s is too short", c.Lease)
 	case !values.IsAddress(c.Listen):
 		return job.Invalid("--listen", "use host:port, such as 10.0.0.1:7400", "%q is not an address", c.Listen)
@@ -204,12 +205,12 @@ func (c *ServerConfig) validate() error {
 			fmt.Sprintf("use 1 (fast) to %d (slow machines and networks)", node.MaxMultiplier), "a multiplier of %d",
 			c.RaftMultiplier)
 	case c.Slots < 1:
-		return job.Invalid("--slots", "use at least 1; --executors none has no worker", "%d slots", c.Slots)
+		return job.Invalid("--slots", "use at least 1; --executors none turns the worker off", "%d slots", c.Slots)
 	case c.HistoryMaxAge <= 0:
-		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a time to keep history",
+		return job.Invalid("--history-max-age", "use a duration such as 168h", "%s is not a valid time to keep history",
 			c.HistoryMaxAge)
 	case c.HistoryMaxCount == 0:
-		return job.Invalid("--history-max-count", "use at least 1", "no history at all")
+		return job.Invalid("--history-max-count", "use at least 1", "a node keeps some history")
 	}
 	return values.Logging(c.LogLevel, c.LogFormat)
 }
@@ -235,12 +236,12 @@ func diskLimit(s string) (node.DiskLimit, error) {
 	if b > 0 && b < 1<<20 && strings.Trim(s, " .0123456789") == "" {
 		return node.DiskLimit{},
 			job.Invalid("--min-free-disk", "give it a unit, such as 5GiB or 5%; 0 is no limit",
-				"%s would be %d bytes", s, b)
+				"%s would mean %d bytes", s, b)
 	}
 	return node.DiskLimit{Bytes: uint64(b), Off: b == 0}, nil
 }
 
-const stoppingText = "stopping: what runs is finished first; interrupt again to stop at once"
+const stoppingText = "stopping: waiting for open runs to finish; interrupt again to stop at once"
 
 // runNode runs a node until it is asked to end, which is then a success.
 func runNode(cmd *cobra.Command, cfg ServerConfig, ready func(addr string)) error {
@@ -265,14 +266,14 @@ type notifyFlags struct {
 
 func (f *notifyFlags) register(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.webhooks, "notify-webhook", nil,
-		"[NAMESPACES/]NAME=URL, or NAME=@FILE: a webhook that jobs notify by its name; repeatable")
+		"[NAMESPACES/]NAME=URL, or NAME=@FILE: a webhook that jobs refer to by its name; repeatable")
 	fl.StringSliceVar(&f.smtp.Namespaces, "smtp-namespaces", nil,
 		"namespaces whose jobs may send mail, * for all (default the namespace default)")
 	fl.StringVar(&f.smtp.Addr, "smtp-addr", "", "host:port of the mail server for notifications")
-	fl.StringVar(&f.smtp.From, "smtp-from", "", "address that notifications come from")
+	fl.StringVar(&f.smtp.From, "smtp-from", "", "sender address of notifications")
 	fl.StringVar(&f.smtp.User, "smtp-user", "", "user at the mail server (default $CARILLON_SMTP_USER)")
 	fl.StringVar(&f.passwordFile, "smtp-password-file", "",
-		"file with the password at the mail server (default $CARILLON_SMTP_PASSWORD)")
+		"file with the password for the mail server (default $CARILLON_SMTP_PASSWORD)")
 }
 
 // secret reads a file that holds one line.
@@ -304,7 +305,7 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 		}
 		if u, err := url.Parse(to); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return s, job.Invalid("--notify-webhook", "use a full URL such as https://hooks.example.com/x",
-				"what %s stands for is not an http or https URL", name)
+				"the URL of %s is not an http or https URL", name)
 		}
 		for _, key := range keys {
 			if _, twice := s.Webhooks[key]; twice {
@@ -349,7 +350,7 @@ func (f *notifyFlags) settings(env func(string) string) (notify.Settings, error)
 	}
 	if s.SMTP.User != "" && s.SMTP.Password == "" {
 		return s, job.Invalid("--smtp-password-file", "give the file, or set CARILLON_SMTP_PASSWORD",
-			"the user %s has no password", s.SMTP.User)
+			"there is no password for the user %s", s.SMTP.User)
 	}
 	return s, nil
 }

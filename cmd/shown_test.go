@@ -149,7 +149,7 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 	s.want(exit.OK, "", "jobs", "delete", "hello")
 	out, stderr, code = s.run("", "dead", "redrive", "--all")
 	if code == exit.OK || !strings.Contains(out, "redrove 0 dead letters") ||
-		!strings.Contains(stderr, "left as they are: their job is deleted") || !strings.Contains(stderr, "dead purge") {
+		!strings.Contains(stderr, "left alone: their job was deleted") || !strings.Contains(stderr, "dead purge") {
 		t.Errorf("of a deleted job: exit %d: %s %s", code, out, stderr)
 	}
 	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""},

@@ -19,7 +19,7 @@ import (
 
 func (a *app) statusCmd() *cobra.Command {
 	var ready bool
-	c := &cobra.Command{Use: "status", Short: "Show the node, its cluster and its work", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "status", Short: "Show a node, its cluster and what is wrong", Args: cobra.NoArgs}
 	c.Flags().BoolVar(&ready, "ready", false, "exit with 5 unless the node is ready: for health checks")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		var s client.Status
@@ -86,7 +86,7 @@ func (p *printer) status(s client.Status) {
 	}
 	for _, e := range s.Skipped {
 		p.Printf("%s\n", p.Paint(terminal.Red,
-			fmt.Sprintf("This node was told to pass over entry %d of its log (at %s); every node must be.",
+			fmt.Sprintf("This node was told to skip entry %d of its log (at %s); every node must be.",
 				e.Index, e.At)))
 	}
 	if len(s.Members) > 0 {
@@ -110,7 +110,7 @@ func (p *printer) status(s client.Status) {
 			}
 			where := output.Dash(w.Where)
 			if w.Waiting {
-				where = p.Paint(terminal.Yellow, "not heard since the leader changed")
+				where = p.Paint(terminal.Yellow, "not heard from since the leader changed")
 			}
 			t.Row(w.Worker, joinTypes(w.Types), fmt.Sprintf("%d/%d", w.Busy, w.Slots), heard,
 				output.Dash(labels(w.Tags)), where)

@@ -31,7 +31,7 @@ func TestStatusShowsTroubles(t *testing.T) {
 	troubles := []client.Trouble{
 		{Code: client.TroubleHold, Node: "n2", Since: now - 12_000,
 			Text:   "the leader n2 holds: its clock differs by 2m0s from the majority's; nothing is started or created",
-			Remedy: "set the clock of that machine right"},
+			Remedy: "correct the clock of that machine"},
 		{Code: client.TroubleBacklog, Text: "7 runs are due: no worker takes queue mail",
 			Remedy: "start a worker that takes them"},
 	}
@@ -40,7 +40,7 @@ func TestStatusShowsTroubles(t *testing.T) {
 	}
 	out, _, code := s.run("", "status")
 	for _, want := range []string{
-		"! the leader n2 holds: its clock differs by 2m0s from the majority's; nothing is started or created, since 12s ago: set the clock of that machine right\n",
+		"! the leader n2 holds: its clock differs by 2m0s from the majority's; nothing is started or created, since 12s ago: correct the clock of that machine\n",
 		"! 7 runs are due: no worker takes queue mail: start a worker that takes them\n",
 	} {
 		if code != 0 || !strings.Contains(out, want) {

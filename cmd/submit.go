@@ -51,8 +51,8 @@ file may hold several documents and an NDJSON file any number of lines; submitti
 		a.limit = limit
 		if args = append(args, named...); len(args) > 0 {
 			if name := f.First(cmd.Flags()); name != "" {
-				return usage("put it into the file, or leave the file out",
-					"--%s says something about the job, and so does the file", name)
+				return usage("put it into the file, or leave out the file",
+					"--%s describes a job, and the file already does", name)
 			}
 			return a.submitFiles(cmd, args)
 		}
@@ -167,7 +167,7 @@ func (a *app) submitFiles(cmd *cobra.Command, args []string) error {
 		return a.submitFile(cmd, files[0])
 	case a.key != "":
 		return job.Invalid("--idempotency-key", "submit them one by one, or leave it out: submitting again is safe",
-			"it is the key of one request, and there are %d files", len(files))
+			"a key is for one request, and there are %d files", len(files))
 	}
 	var first error
 	failed := 0
@@ -187,8 +187,8 @@ func (a *app) submitFiles(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return &job.Error{Code: cmp.Or(job.CodeOf(first), job.CodeInternal),
-		Message: fmt.Sprintf("%d of %d files were not submitted whole", failed, len(files)),
-		Remedy:  "correct them and submit all again: what is there already is left as it is"}
+		Message: fmt.Sprintf("%d of %d files were not submitted completely", failed, len(files)),
+		Remedy:  "correct them and submit all of them again: existing jobs are left as they are"}
 }
 
 // submitFile submits what is in a file: one job as one request, several as a bulk create.
@@ -272,7 +272,7 @@ func (a *app) submitBulk(cmd *cobra.Command, in io.Reader, place func(client.Bul
 	if failed > 0 {
 		return &job.Error{Code: first.Code,
 			Message: fmt.Sprintf("%d of %d jobs were not created", failed, created+exists+failed),
-			Remedy:  "correct them and submit the file again: the others are left as they are"}
+			Remedy:  "correct them and submit the file again: existing jobs are left as they are"}
 	}
 	return nil
 }

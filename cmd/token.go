@@ -18,8 +18,9 @@ import (
 )
 
 func (a *app) tokenCmd() *cobra.Command {
-	return group("token", "Make, list and revoke API tokens", a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd(),
-		askAbout(a, "resume TOKEN", "Make a token valid again that a restore suspended, by its id or name",
+	return group("token", "Create, list and revoke API tokens",
+		a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd(),
+		askAbout(a, "resume TOKEN", "Make a token that a restore suspended valid again, by its id or name",
 			func(c *client.Client, ctx context.Context, ref string) (client.Token, error) {
 				return c.ResumeToken(ctx, tokenRef(ref))
 			},
@@ -33,8 +34,8 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	var tags []string
 	var all bool
 	c := &cobra.Command{
-		Use: "create NAME --role ROLE", Short: "Make an API token; its text is shown once", Args: cobra.ExactArgs(1),
-		Long: "The text of the token goes to standard output, and nothing else does: the cluster keeps only its hash.",
+		Use: "create NAME --role ROLE", Short: "Create an API token; it is shown once", Args: cobra.ExactArgs(1),
+		Long: "Only the token itself goes to standard output. It is not shown again: the cluster stores its hash only.",
 		Example: "  carillon token create ci --role operator --ttl 2160h --out ci.token\n" +
 			"  carillon token create mailer --role worker --queues mail --slots 16 --out mailer.token",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -43,11 +44,12 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 				return err
 			}
 			if role == "" {
-				return job.Invalid("--role", "use viewer, operator, admin or worker", "what may it do?")
+				return job.Invalid("--role", "use viewer, operator, admin or worker", "a token needs a role")
 			}
 			switch worker := t.Role == job.RoleWorker; {
 			case all && !worker:
-				return usage("leave it out: without --namespace it is for all", "-A is for the role worker")
+				return usage("leave out -A: without --namespace the token is for all namespaces",
+					"-A is only for the role worker")
 			case all && t.Namespace != "":
 				return usage("give one of them", "--namespace and --all-namespaces are both given")
 			case worker && !all: // it is handed what the jobs contain: those of one team, unless somebody says more
@@ -64,17 +66,17 @@ func (a *app) tokenCreateCmd() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&role, "role", "", "viewer, operator, admin or worker")
 	fl.StringVarP(&t.Namespace, "namespace", "n", "",
-		"the namespace that it is for (default all; for the role worker the one that you work in)")
+		"the namespace that the token is for (default all; for the role worker your current one)")
 	fl.BoolVarP(&all, "all-namespaces", "A", false, "role worker: its workers take runs of every namespace")
-	fl.BoolVar(&t.Shell, "shell", false, "it may create and edit shell jobs")
-	fl.DurationVar(&ttl, "ttl", 0, "how long it lives, such as 720h (default for ever)")
-	fl.StringSliceVar(&t.Queues, "queues", nil, "role worker: the queues that its workers take runs of (default all)")
-	fl.StringSliceVar(&t.Types, "types", nil, "role worker: the types that they carry out (default all)")
-	fl.StringSliceVar(&tags, "tags", nil, "role worker: tags k=v that they have, whatever they say")
+	fl.BoolVar(&t.Shell, "shell", false, "the token may create and edit shell jobs")
+	fl.DurationVar(&ttl, "ttl", 0, "how long the token is valid, such as 720h (default forever)")
+	fl.StringSliceVar(&t.Queues, "queues", nil, "role worker: the queues that its workers may serve (default all)")
+	fl.StringSliceVar(&t.Types, "types", nil, "role worker: the job types that its workers may execute (default all)")
+	fl.StringSliceVar(&tags, "tags", nil, "role worker: tags k=v that its workers get, whatever they say")
 	fl.StringSliceVar(&t.Secrets, "secrets", nil,
-		"role worker: the secrets that its runs may be handed out with; * for all of the namespace (default none)")
-	fl.IntVar(&t.Slots, "slots", 0, "role worker: how many runs one of them works on at once, at most")
-	fl.StringVar(&out, "out", "", "file to write the text to, readable for this user only, instead of standard output")
+		"role worker: the secrets that its workers may receive with runs; * for all of the namespace (default none)")
+	fl.IntVar(&t.Slots, "slots", 0, "role worker: the most runs that one of its workers may have at once")
+	fl.StringVar(&out, "out", "", "file to write the token to, readable only by this user, instead of standard output")
 	return c
 }
 
@@ -87,7 +89,7 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	}
 	if made.Text == "" {
 		return job.Errorf(job.CodeState, "revoke it (`carillon token revoke "+made.ID+"`), and make another one",
-			"the token %s was made, but the answer with its text was lost", made.ID)
+			"the token %s was created, but the response with its text was lost", made.ID)
 	}
 	if out != "" {
 		err := writeWhole(out, false, func(w io.Writer) error {
@@ -96,7 +98,7 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 		})
 		if err != nil {
 			return job.Errorf(job.CodeInternal, "revoke it (`carillon token revoke "+made.ID+"`), and make another one",
-				"the token %s was made, and its text cannot be written: %v", made.ID, err)
+				"the token %s was created, but its text cannot be written: %v", made.ID, err)
 		}
 		made.Text = ""
 		if a.json {
@@ -132,13 +134,13 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	if made.Role == job.RoleWorker {
 		next = "carillon worker --join " + addr
 	}
-	fmt.Fprintf(said, "its text is in %s, for this user only, and is not shown again; use it with: "+
-		"%s --token-file %s\n", out, next, out)
+	fmt.Fprintf(said, "the token is in %s, readable only by you, and is not shown again; use it with: %s "+
+		"--token-file %s\n", out, next, out)
 	return nil
 }
 
 func (a *app) tokenListCmd() *cobra.Command {
-	return a.watched(&cobra.Command{Use: "list", Short: "List API tokens, without their texts", Args: cobra.NoArgs,
+	return a.watched(&cobra.Command{Use: "list", Short: "List API tokens (never their texts)", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(a, cmd, (*client.Client).Tokens, (*printer).tokens)
 		}})
@@ -171,7 +173,7 @@ func (p *printer) tokens(all []client.Token) {
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
-	return &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its id or name; what it holds open ends",
+	return &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, by its id or name, and end its open requests",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ref := tokenRef(args[0])

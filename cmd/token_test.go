@@ -63,7 +63,7 @@ func TestTokenCommands(t *testing.T) {
 			s.env[from.env[0]] = from.env[1]
 		}
 		stdout, stderr := s.want(exit.OK, "", append(from.args, "whoami")...)
-		if stdout != "admin, role admin, may write shell jobs\n" {
+		if stdout != "admin, role admin, may create and edit shell jobs\n" {
 			t.Errorf("%v: %s", from, stdout)
 		}
 		if warned := strings.Contains(stderr, "--token can be seen"); warned != (len(from.args) > 0 && from.args[0] == "--token") {
@@ -86,7 +86,7 @@ func TestTokenCommands(t *testing.T) {
 	if err != nil || fi.Mode().Perm() != 0o600 || stdout != "" || strings.Contains(stderr, "ct1.") {
 		t.Errorf("%v, %v: %s%s", fi, err, stdout, stderr)
 	}
-	if want := "its text is in " + out + ", for this user only, and is not shown again; use it with: carillon worker --join " +
+	if want := "the token is in " + out + ", readable only by you, and is not shown again; use it with: carillon worker --join " +
 		s.addr + " --token-file " + out + "\n"; !strings.HasSuffix(stderr, want) {
 		t.Errorf("%q does not say %q", stderr, want)
 	}
@@ -155,7 +155,7 @@ func TestRevokeOwnToken(t *testing.T) {
 	s.env["CARILLON_TOKEN"] = admin
 	second, _ := s.want(exit.OK, "", "token", "create", "second", "--role", "admin")
 	stdout, stderr := s.want(exit.OK, "", "token", "revoke", "admin")
-	if !strings.HasPrefix(stdout, "revoked ") || !strings.Contains(stderr, "the token that asked for this") ||
+	if !strings.HasPrefix(stdout, "revoked ") || !strings.Contains(stderr, "the token that you used") ||
 		strings.Contains(stderr, "admin.sock") {
 		t.Error(stdout, stderr)
 	}
@@ -211,12 +211,12 @@ func TestLogin(t *testing.T) {
 	s.want(exit.OK, "", "version")
 }
 
-// A cluster that asks for no token is logged in to by its address alone.
+// A cluster that needs no token is logged in to by its address alone.
 func TestLoginToAPlainCluster(t *testing.T) {
 	s := newShell(t)
 	s.env["CARILLON_CONFIG_DIR"] = t.TempDir()
 	stdout, _ := s.want(exit.OK, "", "login", s.addr)
-	if !strings.Contains(stdout, "asks for no token") {
+	if !strings.Contains(stdout, "needs no token") {
 		t.Error(stdout)
 	}
 }

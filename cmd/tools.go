@@ -27,11 +27,12 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 	c.registerBrokers(fl)
 	c.registerEgress(fl)
 	l := &c.Shell.Limits
-	fl.Var(&l.Memory, "shell-memory", "most memory of a shell job, such as 512MiB (default no limit)")
-	fl.IntVar(&l.Processes, "shell-processes", 0, "most processes of a shell job (default no limit)")
+	fl.Var(&l.Memory, "shell-memory", "how much memory a shell job may use, such as 512MiB (default no limit)")
+	fl.IntVar(&l.Processes, "shell-processes", 0, "how many processes a shell job may have (default no limit)")
 	fl.DurationVar((*time.Duration)(&l.CPU), "shell-cpu", 0,
-		"most CPU time of a process of a shell job (default no limit)")
-	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "most open files of a process of a shell job (default no limit)")
+		"how much CPU time each process of a shell job may use (default no limit)")
+	fl.IntVar(&l.OpenFiles, "shell-open-files", 0, "how many files each process of a shell job may have open "+
+		"(default no limit)")
 	fl.Var(&l.FileSize, "shell-file-size", "largest file that a shell job may write (default no limit)")
 	for _, name := range []string{"shell-memory", "shell-file-size"} {
 		fl.Lookup(name).DefValue = "" // 0B stands for what the text says
@@ -39,25 +40,26 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&c.Shell.User, "shell-user", "",
 		"user that shell jobs run as; needs root (default that of this process, which a secure cluster does not allow)")
 	fl.BoolVar(&c.Shell.AsNode, "shell-as-node", false,
-		"let shell jobs run as this process, and so read what it keeps secret; refused on a node of a secure cluster")
-	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may name to run as; needs root")
+		"let shell jobs run as the user of this process, so that they can read its secrets; refused on a node of a "+
+			"secure cluster")
+	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may ask to run as; needs root")
 	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "",
-		"cgroup v2 directory for a group per shell job, auto for that of this process, or none (default auto with "+
-			"--shell-memory or --shell-processes)")
+		"cgroup v2 directory in which each shell job gets a cgroup, auto for this process's own, or none (default "+
+			"auto with --shell-memory or --shell-processes)")
 }
 
 func (c *toolFlags) registerEgress(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&c.Egress.Allow, "egress-allow", nil,
-		"what http and message jobs and webhooks may connect to besides: address, range or host, loopback, all")
+		"what http and message jobs and webhooks may also connect to: address, range or host, loopback, all")
 	fl.StringSliceVar(&c.Egress.Deny, "egress-deny", nil,
-		"what they may not connect to, in the same words; of two rules the more specific one decides")
+		"what they may not connect to, in the same form; the more specific of two rules decides")
 	fl.StringVar(&c.Egress.Proxy, "egress-proxy", "",
 		"http, https or socks5 URL of a proxy for http jobs and webhooks (default $CARILLON_EGRESS_PROXY)")
 }
 
 func (c *toolFlags) registerBrokers(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&c.Brokers, "broker", nil,
-		"[NAMESPACES/]NAME=URL of a broker that message jobs call by its name; repeatable (or CARILLON_BROKERS)")
+		"[NAMESPACES/]NAME=URL of a broker that message jobs refer to by its name; repeatable (or CARILLON_BROKERS)")
 }
 
 // readEnv adds what is in the environment, where others cannot see it.

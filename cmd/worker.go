@@ -51,10 +51,10 @@ func (a *app) workerCmd() *cobra.Command {
 	var cfg workerConfig
 	var tags []string
 	c := &cobra.Command{
-		Use: "worker", Short: "Run a worker that is no node: it takes runs from a cluster", Args: cobra.NoArgs,
-		Long: "Run a worker alone, on any machine that reaches the cluster. It finds the leader through any node and " +
-			"follows it. At the first SIGTERM it takes no more runs, gives back what it has not started, finishes " +
-			"what runs and reports it.",
+		Use: "worker", Short: "Run a worker without a node: it executes runs of a cluster", Args: cobra.NoArgs,
+		Long: "Run a worker on any machine that can reach the cluster. It finds the leader through any node and " +
+			"follows it. On the first SIGTERM it takes no more runs, gives back those it has not started, finishes " +
+			"and reports the others, and ends.",
 		Example: "  carillon worker --join 10.0.0.1:7400,10.0.0.2:7400 --slots 64 --executors " +
 			"http,shell --tags region=eu\n" +
 			"  carillon worker --join 10.0.0.1:7400 --executors queue --queues mail --command ./send-mail",
@@ -97,22 +97,24 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.StringVar(&cfg.Name, "name", "",
 		"name of the worker, unique in its cluster (default the host's name and something random)")
 	fl.StringSliceVar(&cfg.Executors, "executors", []string{"http"},
-		"what it carries out: "+strings.Join(job.Types(), ", ")+"; with a token what that is for")
+		"what it executes: "+strings.Join(job.Types(), ", ")+"; with a token, what the token allows")
 	cfg.register(fl)
 	fl.StringVarP(&cfg.Namespace, "namespace", "n", a.env(namespaceEnv),
-		"take only runs of this namespace (default those of all; or "+namespaceEnv+")")
+		"take only runs of this namespace (default all; or "+namespaceEnv+")")
 	fl.StringSliceVar(&cfg.Queues, "queues", nil, "with --executors queue: only runs of these queues (default all)")
 	fl.StringVar(&cfg.Command, "command", "",
-		"with --executors queue: the command that does a run; it gets the data as JSON on standard input")
-	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it works on at once; with a token that of the token at most")
-	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more it takes ahead, which helps if runs are very short")
+		"with --executors queue: the command to execute for a run; it gets the data as JSON on standard input")
+	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it executes at once; with a token, at most what the token allows")
+	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more runs it fetches in advance, which helps if runs are very "+
+		"short")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
 	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a "+
-		"restart ends what a killed predecessor left running")
+		"restart ends what a killed worker left running")
 	allowNetworkFS(fl, &cfg.AllowNetworkFS, "--state-dir")
 	fl.StringVar(&cfg.MetricsListen, "metrics-listen", "",
-		"host:port to serve Prometheus metrics on, to all who reach it: it asks for no token (default nowhere)")
-	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs go on when it is to stop")
+		"host:port to serve Prometheus metrics on, without TLS or a token (default nowhere)")
+	fl.DurationVar(&cfg.Drain, "drain-timeout", 30*time.Second, "how long it lets runs continue when it is told to "+
+		"stop")
 	fl.StringVar(&cfg.LogLevel, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&cfg.LogFormat, "log-format", "text", "text or json")
 	return c
@@ -131,16 +133,17 @@ func (c *workerConfig) validate() error {
 	_, tagged := c.Tags["queue"]
 	switch {
 	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && c.Shell.User == "" && !c.Shell.AsNode:
-		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if who "+
-			"writes shell jobs may have the token", "shell jobs that run as the worker can read its token")
+		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if "+
+			"everyone who writes shell jobs may have the token", "shell jobs that run as the worker's user can read "+
+			"its token")
 	case c.Namespace != "" && !job.NamespaceName(c.Namespace):
 		return job.Invalid("--namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
 			c.Namespace)
 	case len(c.Executors) == 0:
 		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "),
-			"a worker without an executor can do nothing")
+			"a worker needs an executor")
 	case queue && c.Command == "":
-		return job.Invalid("--command", "name the command that does a run of the queue",
+		return job.Invalid("--command", "name the command to execute for a run of the queue",
 			"the executor queue needs a command")
 	case !queue && (c.Command != "" || len(c.Queues) > 0):
 		return job.Invalid("--executors", "add queue to it", "--command and --queues are for the executor queue")
@@ -156,7 +159,8 @@ func (c *workerConfig) validate() error {
 		return job.Invalid("--metrics-listen", "use host:port, such as 127.0.0.1:7490", "%q is not an address",
 			c.MetricsListen)
 	case c.Drain <= 0:
-		return job.Invalid("--drain-timeout", "use a duration such as 30s", "%s is no time to finish", c.Drain)
+		return job.Invalid("--drain-timeout", "use a duration such as 30s",
+			"%s is not a valid time to finish in", c.Drain)
 	}
 	return cmp.Or(c.checkJoin(), values.Logging(c.LogLevel, c.LogFormat))
 }
@@ -231,7 +235,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("end what an earlier start left running: %w", err)
+			return fmt.Errorf("ending what an earlier start left running: %w", err)
 		}
 	}
 	if me.Name == "" {

@@ -61,7 +61,7 @@ func TestWorkerKeepsToItsToken(t *testing.T) {
 	}
 	// There is no such token.
 	other := keys.NewToken(keys.APIToken, keys.Hash{}).Text()
-	if _, stderr := s.want(exit.Failure, "", "worker", "--token", other, "--join", s.addr); !strings.Contains(stderr, "is not known") {
+	if _, stderr := s.want(exit.Failure, "", "worker", "--token", other, "--join", s.addr); !strings.Contains(stderr, "does not know the token") {
 		t.Error(stderr)
 	}
 }

@@ -68,11 +68,11 @@ func newCgroup2(dir string) (*cgroups, error) {
 		return nil, err
 	}
 	if all := strings.Fields(string(have)); !slices.Contains(all, "pids") || !slices.Contains(all, "memory") {
-		return nil, fmt.Errorf("%s has not the controllers pids and memory, but: %s", dir, strings.Join(all, " "))
+		return nil, fmt.Errorf("%s lacks the controllers pids and memory; it has: %s", dir, strings.Join(all, " "))
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+pids +memory"), 0); err != nil {
-		return nil, fmt.Errorf("%w: a control group with processes of its own cannot have others below it; give one "+
-			"that was delegated", err)
+		return nil, fmt.Errorf("%w: a control group with processes of its own cannot have child groups; name a "+
+			"delegated one", err)
 	}
 	sweepCgroups(dir)
 	sub := filepath.Join(dir, cgroupPrefix+strconv.Itoa(os.Getpid()))

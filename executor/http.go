@@ -150,7 +150,7 @@ func (h *HTTP) request(ctx context.Context, p job.HTTPPayload, a job.Assignment)
 	method := p.Method
 	switch {
 	case method == http.MethodConnect:
-		return nil, errors.New("the method CONNECT makes no sense for a job")
+		return nil, errors.New("a job cannot use the method CONNECT")
 	case method == "" && body != nil:
 		method = http.MethodPost
 	case method == "":
@@ -300,7 +300,7 @@ func exchange(t *http.Transport, req *http.Request, expect job.StatusSet, hosts 
 type elsewhere struct{ host string }
 
 func (e *elsewhere) Error() string {
-	return fmt.Sprintf("redirected to %s, which is not one of the hosts that the secrets of the job are for", e.host)
+	return fmt.Sprintf("redirected to %s, which is not a host that the secrets of the job may be sent to", e.host)
 }
 
 func isRedirect(status int) bool {
@@ -366,7 +366,8 @@ func judge(resp *http.Response, p job.HTTPPayload, m *mask.Masker, stop func()) 
 	r := job.Result{Output: head(kept, job.MaxOutputBytes)}
 	if p.ExpectStatus.Contains(resp.StatusCode) {
 		if err != nil {
-			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the response broke off: %v",
+			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the connection broke in the middle "+
+				"of the response: %v",
 				resp.Status, err)
 			return r
 		}
@@ -377,7 +378,7 @@ func judge(resp *http.Response, p job.HTTPPayload, m *mask.Masker, stop func()) 
 			r.Error += ", expected " + expected(p.ExpectStatus)
 		}
 		if isRedirect(resp.StatusCode) && resp.Header.Get("Location") != "" {
-			r.Error += ": a redirect is not followed for " + requestKind(resp.Request)
+			r.Error += ": redirects are not followed for " + requestKind(resp.Request)
 		} else if text := strings.TrimSpace(head(kept, errorBodyBytes)); text != "" {
 			r.Error += ": " + text
 		}

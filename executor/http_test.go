@@ -294,11 +294,11 @@ func TestHTTPRedirects(t *testing.T) {
 	}
 	for _, p := range []map[string]any{{"method": "POST"}, {"method": "HEAD"}, {"method": "DELETE"}, {"body": "x"}, {"method": "GET", "body": "x"}} {
 		p["url"] = first.URL + "/there"
-		if r, n, m := run(p); r.Outcome != job.OutcomeFailed || n != 1 || m != 0 || !strings.HasPrefix(r.Error, "status 302 Found: a redirect is not followed for ") || !r.Permanent {
+		if r, n, m := run(p); r.Outcome != job.OutcomeFailed || n != 1 || m != 0 || !strings.HasPrefix(r.Error, "status 302 Found: redirects are not followed for ") || !r.Permanent {
 			t.Errorf("%v: %+v, %d and %d requests", p, r, n, m)
 		}
 		p["retry_client_errors"], p["expect_status"] = true, []any{201, "4xx"}
-		if r, _, _ := run(p); r.Permanent || !strings.HasPrefix(r.Error, "status 302 Found, expected 201 or 4xx: a redirect") {
+		if r, _, _ := run(p); r.Permanent || !strings.HasPrefix(r.Error, "status 302 Found, expected 201 or 4xx: redirects") {
 			t.Errorf("%v: %+v", p, r)
 		}
 	}
@@ -402,7 +402,7 @@ func TestHTTPBrokenResponse(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	r := newTestHTTP(t, HTTPOptions{}).Run(t.Context(), httpJob(t, map[string]any{"url": srv.URL}))
-	if r.Outcome != job.OutcomeFailed || r.Permanent || r.Output != "half" || !strings.Contains(r.Error, "broke off") {
+	if r.Outcome != job.OutcomeFailed || r.Permanent || r.Output != "half" || !strings.Contains(r.Error, "connection broke") {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -206,8 +206,8 @@ func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 		if namespace != job.DefaultNamespace {
 			flag = namespace + "/" + ref
 		}
-		return nil, fmt.Errorf("this worker knows no broker %q for namespace %s: start it with --broker %s=URL, or "+
-			"have the job select workers that know it", ref, namespace, flag)
+		return nil, fmt.Errorf("this worker does not know the broker %q for namespace %s: start it with "+
+			"--broker %s=URL, or let the job select workers that know it", ref, namespace, flag)
 	}
 	b := m.brokers[key]
 	if b == nil {
@@ -219,7 +219,7 @@ func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 			addr.User, addr.Options = nil, nil // refused when the job was submitted
 		}
 		if len(m.brokers) >= maxBrokers {
-			return nil, fmt.Errorf("this worker has connections to %d brokers, and takes no more until some are idle",
+			return nil, fmt.Errorf("this worker has connections to %d brokers, and opens no more until some are idle",
 				len(m.brokers))
 		}
 		made, err := m.connector(addr, named)

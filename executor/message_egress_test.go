@@ -103,7 +103,7 @@ func TestMessageKafkaAnnounced(t *testing.T) {
 		var d dials
 		m := newMessageWith(t, d.policy(t, egress.Options{Loopback: true}), "events="+k.url())
 		r := m.Run(within(t, time.Minute), messageJob(t, 1, job.MessagePayload{Broker: broker, Topic: "orders"}))
-		wantDenied(t, r, "names a broker that jobs may not reach", "169.254.169.254:9092", "rule 169.254.169.254/32")
+		wantDenied(t, r, "refers to a broker that jobs may not connect to", "169.254.169.254:9092", "rule 169.254.169.254/32")
 		if out := d.elsewhere(); len(out) != 0 || d.count() == 0 {
 			t.Errorf("dialled %v of %d", out, d.count())
 		}

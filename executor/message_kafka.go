@@ -189,7 +189,8 @@ func (b *kafkaBroker) publish(ctx context.Context, m outgoing) (string, error) {
 	if a.err != nil {
 		b.heard.Store(0)
 		if cause := context.Cause(ctx); isDenied(cause) {
-			return "", fmt.Errorf("%s did not take the message, and names a broker that jobs may not reach: %w",
+			return "", fmt.Errorf("%s did not accept the message, and refers to a broker that jobs may not connect "+
+				"to: %w",
 				b.addr, cause)
 		}
 		return "", b.explain(m, a.err)
@@ -202,15 +203,15 @@ func (b *kafkaBroker) publish(ctx context.Context, m outgoing) (string, error) {
 func (b *kafkaBroker) explain(m outgoing, err error) error {
 	switch {
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
-		return hopeless{fmt.Errorf("the message has %d bytes, which is more than %s takes", len(m.body), b.addr)}
+		return hopeless{fmt.Errorf("the message has %d bytes, more than %s accepts", len(m.body), b.addr)}
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return fmt.Errorf("%s has no topic %q, or has not heard of it yet", b.addr, m.Topic)
+		return fmt.Errorf("%s has no topic %q, or does not know it yet", b.addr, m.Topic)
 	case errors.Is(err, kerr.InvalidTopicException):
-		return hopeless{fmt.Errorf("%q is not a topic of Kafka", m.Topic)}
+		return hopeless{fmt.Errorf("%q is not a valid Kafka topic", m.Topic)}
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return hopeless{fmt.Errorf("%s does not let this worker write to the topic %q", b.addr, m.Topic)}
 	case errors.Is(err, kgo.ErrMaxBuffered):
-		return fmt.Errorf("%s has %d messages to take, and has not taken them yet", b.addr, 4*maxSending)
+		return fmt.Errorf("%s has not accepted %d earlier messages yet", b.addr, 4*maxSending)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s did not confirm the message in time: it may have been published", b.addr)
 	}

@@ -5,7 +5,7 @@ package executor
 import "github.com/carillon-scheduler/carillon/job"
 
 var brokerFlag = Flag{
-	Name: "broker", Help: "broker of a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092",
+	Name: "broker", Help: "broker for a message: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092",
 }
 
 func init() {
@@ -17,7 +17,7 @@ func init() {
 			Flag: Flag{Name: "nats", Help: "publish to this subject of a NATS --broker"},
 			With: []Flag{brokerFlag, headerFlag, dataFlag,
 				{Name: "jetstream", Form: Switch,
-					Help: "with --nats: into a stream, which acknowledges it and drops repetitions"}},
+					Help: "with --nats: publish to a JetStream stream, which acknowledges messages and drops repeats"}},
 			Payload: messagePayload,
 		}, {
 			Flag:    Flag{Name: "kafka", Help: "publish to this topic of a Kafka --broker"},
@@ -41,7 +41,7 @@ func messagePayload(in Input) (_ any, err error) {
 	if p.Broker == "" {
 		return nil, job.Errorf(job.CodeInvalid,
 			"give --broker: a name that the nodes know, nats://HOST:4222 or kafka://HOST:9092",
-			"the message has no broker to go to")
+			"the message has no broker")
 	}
 	if p.Headers, err = in.Headers("header"); err != nil {
 		return nil, err

@@ -207,7 +207,7 @@ func (b *natsBroker) publish(ctx context.Context, m outgoing) (string, error) {
 	select {
 	case b.sending <- struct{}{}:
 	case <-ctx.Done():
-		return "", fmt.Errorf("%s has %d messages to take, and did not take them in time", b.addr, maxSending)
+		return "", fmt.Errorf("%s did not accept %d earlier messages in time", b.addr, maxSending)
 	}
 	c, err := b.connection(ctx)
 	if err != nil {
@@ -354,18 +354,18 @@ func (b *natsBroker) explain(c *natsConn, m outgoing, err error) error {
 	case errors.As(err, &h):
 		return err
 	case errors.Is(err, nats.ErrMaxPayload):
-		return hopeless{fmt.Errorf("the message has %d bytes and %s takes at most %d",
+		return hopeless{fmt.Errorf("the message has %d bytes, and %s accepts at most %d",
 			len(m.body), b.addr, c.nc.MaxPayload())}
 	case errors.Is(err, nats.ErrHeadersNotSupported):
-		return hopeless{fmt.Errorf("%s is too old: it takes no headers", b.addr)}
+		return hopeless{fmt.Errorf("%s is too old: it does not support headers", b.addr)}
 	case errors.Is(err, nats.ErrBadSubject):
-		return hopeless{fmt.Errorf("%q is not a subject to publish to", m.Subject)}
+		return hopeless{fmt.Errorf("%q is not a subject that can be published to", m.Subject)}
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fmt.Errorf("no stream of %s takes the subject %q", b.addr, m.Subject)
+		return fmt.Errorf("%s has no stream for the subject %q", b.addr, m.Subject)
 	case errors.As(err, &js):
 		return fmt.Errorf("%s refused the message: %s", b.addr, js.Description)
 	case c.alive.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
-		return fmt.Errorf("the connection to %s broke before it confirmed the message: %s", b.addr, again)
+		return fmt.Errorf("the connection to %s broke before the message was confirmed: %s", b.addr, again)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%s did not confirm the message in time: %s", b.addr, again)
 	}

@@ -168,7 +168,7 @@ func TestMessageJetStream(t *testing.T) {
 		}
 	}
 	p.Subject = "elsewhere"
-	wantFailure(t, m.Run(within(t, time.Minute), messageJob(t, 2, p)), false, "no stream of "+n.url(), `"elsewhere"`)
+	wantFailure(t, m.Run(within(t, time.Minute), messageJob(t, 2, p)), false, n.url()+" has no stream for", `"elsewhere"`)
 }
 
 func TestMessageNATSRefused(t *testing.T) {

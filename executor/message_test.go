@@ -257,7 +257,7 @@ func TestMessageRefuses(t *testing.T) {
 	m := newTestMessage(t, "orders=nats://127.0.0.1:1")
 	ctx := within(t, time.Minute)
 	a := messageJob(t, 1, job.MessagePayload{Broker: "events", Subject: "s"})
-	wantFailure(t, m.Run(ctx, a), false, `no broker "events"`, "--broker events=URL")
+	wantFailure(t, m.Run(ctx, a), false, `does not know the broker "events"`, "--broker events=URL")
 	a.Payload = []byte(`{"broker":"nats://h:port","subject":"s"}`)
 	wantFailure(t, m.Run(ctx, a), true, "payload: broker")
 	a.Payload = []byte(`{"broker":"orders","subject":"s","datum":1}`)

@@ -113,8 +113,8 @@ func ClearLeftovers(ctx context.Context, dir string, log *slog.Logger) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		log.Warn("commands of an earlier start may run in another PID namespace; waiting for their timeouts before "+
-			"this worker registers", "wait", left, "directory", dir, "remedy",
+		log.Warn("commands of an earlier start may still run in another PID namespace; waiting for their timeouts "+
+			"before this worker registers", "wait", left, "directory", dir, "remedy",
 			"if that container is gone, remove the files in this directory and start again")
 		if !wait.For(ctx, left) {
 			return ctx.Err()

@@ -64,7 +64,7 @@ func TestHTTPRedirectsAwayFromTheHostsOfSecrets(t *testing.T) {
 		return h.Run(t.Context(), a)
 	}
 	own := srv.Listener.Addr().String()
-	if r := run("/away", own); r.Outcome != job.OutcomeFailed || !r.Permanent || !strings.Contains(r.Error, "not one of the hosts") ||
+	if r := run("/away", own); r.Outcome != job.OutcomeFailed || !r.Permanent || !strings.Contains(r.Error, "not a host that the secrets") ||
 		len(other.requests()) != 0 {
 		t.Errorf("%+v", r)
 	}

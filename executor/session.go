@@ -122,7 +122,7 @@ func unwelcome(err error) bool {
 // giveUp ends the worker with the reason for which the cluster refuses it, unless one of its groups has not. Nothing
 // that it still does could be reported.
 func (w *Worker) giveUp(g *group, times int, err error) bool {
-	remedy := "start it with a token that is valid: `carillon token create NAME --role worker`"
+	remedy := "start the worker with a valid token: `carillon token create NAME --role worker`"
 	text := err.Error()
 	if e, ok := errors.AsType[*job.Error](err); ok {
 		remedy, text = cmp.Or(e.Remedy, remedy), e.Message

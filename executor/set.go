@@ -66,13 +66,13 @@ func (w *Worker) takeLocked(s *session, a job.Assignment) bool {
 	case a.Term < s.ref.Term && !mutant.On(mutant.LowerTerm):
 		// Sent by a deposed leader through this session. It is certain that we did not start it, so handing it back
 		// is right whatever happened to the claim.
-		w.log.Warn("refused an assignment of an older term", "run", a.Run, "term", a.Term, "session_term", s.ref.Term)
-		r = job.Result{Outcome: job.OutcomeReturned, Error: "refused: an older term"}
+		w.log.Warn("refused an assignment from an older term", "run", a.Run, "term", a.Term, "session_term", s.ref.Term)
+		r = job.Result{Outcome: job.OutcomeReturned, Error: "refused: it comes from an older term"}
 	case w.o.Runners[a.Type] == nil && !w.set.Draining:
 		r = failure("this worker cannot run jobs of type %q", a.Type)
 	case w.severalLocked() && w.openLocked() >= w.capacity():
 		// Credit that was given up for lost came back as work. Other groups may have the slot by now.
-		r = job.Result{Outcome: job.OutcomeReturned, Error: "returned: the worker has no slot for it"}
+		r = job.Result{Outcome: job.OutcomeReturned, Error: "returned: the worker has no free slot"}
 	}
 	w.set.AddLocked(h, r)
 	return true

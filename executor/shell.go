@@ -95,8 +95,8 @@ func NewShell(o ShellOptions) (*Shell, error) {
 		return nil, fmt.Errorf("executor: cgroup of shell jobs: %w", err)
 	}
 	if o.Limits.Processes > 0 && groups == nil && o.User == "" && os.Geteuid() == 0 {
-		return nil, errors.New("executor: the processes of root can be bounded by a cgroup only, and there is none: " +
-			"name a user to run shell jobs as, or a cgroup")
+		return nil, errors.New("executor: only a cgroup can limit the processes of root, and there is none: name a " +
+			"user to run shell jobs as, or a cgroup")
 	}
 	home := os.Getenv("HOME")
 	if st, err := os.Stat(home); err != nil || !st.IsDir() {
@@ -173,7 +173,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 		return failure("%v", err)
 	}
 	if err != nil && group != nil && group.killed() {
-		err = fmt.Errorf("%w: out of the memory that it may use (%s)", err, l.Limits.Memory)
+		err = fmt.Errorf("%w: it used more memory than allowed (%s)", err, l.Limits.Memory)
 	}
 	r := job.Result{Outcome: job.OutcomeSucceeded, Output: tail(string(out.Bytes()), job.MaxOutputBytes)}
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 		}
 		l.Cgroups, l.Held = group.procs(), true
 	} else if l.Limits.Processes > 0 && !canBoundProcesses(uid) {
-		return nil, nil, errors.New("payload: limits.processes: root can be bounded by a cgroup only, " +
-			"and this worker has none")
+		return nil, nil, errors.New("payload: limits.processes: only a cgroup can limit the processes of root, and " +
+			"this worker has none")
 	}
 	if began, err = confine(cmd, l); err != nil {
 		group.close()

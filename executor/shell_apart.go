@@ -22,10 +22,11 @@ func (o ShellOptions) checkApart() error {
 	switch {
 	case o.AsNode:
 		return job.Invalid("--shell-as-node", "give --shell-user, or run shell jobs on a `carillon worker`",
-			"a node of a secure cluster may vote, and then has its keys, which every shell job could read")
+			"a node of a secure cluster may become a voter and then has the cluster's keys, which every shell job "+
+				"could read")
 	case o.User == "":
 		return job.Invalid("--shell-user", "name a user for them; the node then runs as root",
-			"on a secure cluster shell jobs do not run as the node itself, whose keys they could read")
+			"on a secure cluster shell jobs may not run as the node's own user: they could read its keys")
 	}
 	if err := o.checkUsers(); err != nil {
 		return job.Invalid("--shell-user", "run the node as root, with CAP_SETUID, CAP_SETGID and CAP_KILL; or run "+
@@ -38,8 +39,8 @@ func (o ShellOptions) checkApart() error {
 			return err
 		}
 		if st.Mode().Perm()&0o077 != 0 {
-			return job.Invalid("--data-dir", "chmod 700 "+o.Private, "%s can be opened by other users (%s), "+
-				"and so by shell jobs", o.Private, st.Mode().Perm())
+			return job.Invalid("--data-dir", "chmod 700 "+o.Private, "other users can open %s (%s), and so can "+
+				"shell jobs", o.Private, st.Mode().Perm())
 		}
 		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 			own = append(own, int(sys.Uid))
@@ -55,8 +56,9 @@ func (o ShellOptions) checkApart() error {
 			if name == o.User {
 				flag = "--shell-user"
 			}
-			return job.Invalid(flag, "name a user that is neither root nor that of the node or its data directory",
-				"%s could read what the node keeps to itself", name)
+			return job.Invalid(flag, "name a user that is neither root nor the user of the node or the owner of its "+
+				"data directory",
+				"%s could read the node's private files", name)
 		}
 	}
 	return nil

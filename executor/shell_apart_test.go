@@ -34,9 +34,9 @@ func TestShellApartIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	refused(ShellOptions{}, "--shell-user", "do not run as the node itself")
-	refused(ShellOptions{AsNode: true}, "--shell-as-node", "may vote")
-	refused(ShellOptions{AsNode: true, User: unprivileged}, "--shell-as-node", "may vote")
+	refused(ShellOptions{}, "--shell-user", "may not run as the node's own user")
+	refused(ShellOptions{AsNode: true}, "--shell-as-node", "may become a voter")
+	refused(ShellOptions{AsNode: true, User: unprivileged}, "--shell-as-node", "may become a voter")
 	if os.Geteuid() != 0 {
 		refused(ShellOptions{User: unprivileged}, "--shell-user", "does not run as root")
 		t.Skip("the rest is about users that only root can run commands as")
@@ -48,7 +48,7 @@ func TestShellApartIsRefused(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	refused(ShellOptions{User: unprivileged, Private: open}, "--data-dir", "can be opened by other users")
+	refused(ShellOptions{User: unprivileged, Private: open}, "--data-dir", "other users can open")
 	if err := os.Chown(private, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (s *Shell) identity(p job.ShellPayload) (*user.User, error) {
 		name = s.o.User
 	case name != s.o.User && !slices.Contains(s.o.Users, name):
 		return nil, fmt.Errorf("payload: user: this worker does not run commands as %q; start it with --shell-users "+
-			"%s, or have the job select workers that do", name, name)
+			"%s, or let the job select workers that do", name, name)
 	}
 	u, err := user.Lookup(name)
 	if err != nil {

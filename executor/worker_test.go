@@ -147,7 +147,7 @@ func TestLowerTermIsRefused(t *testing.T) {
 		old[0].Term = 1
 		b.leader.assign(append(old, work(2)...)...)
 		b.wantStarted(2)
-		b.wantResult(1, job.OutcomeReturned, "refused: an older term")
+		b.wantResult(1, job.OutcomeReturned, "refused: it comes from an older term")
 	})
 }
 

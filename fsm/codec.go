@@ -25,7 +25,7 @@ var handle = func() *codec.MsgpackHandle {
 }()
 
 // ErrTooLarge means that an entry may not be proposed; split it.
-var ErrTooLarge = errors.New("fsm: the command is larger than a log entry may be")
+var ErrTooLarge = errors.New("fsm: the command is too large for a log entry")
 
 // Encode makes a log entry of a command.
 func Encode(cmd Command) ([]byte, error) {

@@ -98,7 +98,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 // fail ends the process. Where it does not (tests), nothing is applied any more.
 func (f *FSM) fail(err error) error {
 	f.broken.Store(&err)
-	f.o.Logger.Error("state not changed; this process ends so that log, state and memory stay together", "error", err)
+	f.o.Logger.Error("state not changed; this process ends so that log, state and memory cannot diverge", "error", err)
 	f.o.Fatal(err)
 	return err
 }

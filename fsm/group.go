@@ -31,7 +31,7 @@ func (c *Init) apply(a *applier) error {
 		return nil
 	}
 	if a.b.C.Jobs > 0 && (c.Group > 0 || c.Homes > 1) { // they would be where their names and queues are not
-		a.outcome(Outcome{Code: CodeRefused, Text: "there are jobs already, of one group"})
+		a.outcome(Outcome{Code: CodeRefused, Text: "there are jobs already, in one group"})
 		return nil
 	}
 	if c.Admin.ID != "" {

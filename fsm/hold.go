@@ -132,7 +132,7 @@ func (a *applier) loseOne(k job.RunKey, s *store.State) error {
 		return err
 	}
 	rec := a.record(k, &r, job.RunLost, job.ReasonRestored)
-	rec.Error = "it was open when the backup was made; what became of it is not known here"
+	rec.Error = "the run was open when the backup was taken; its outcome is not known here"
 	if r.Status == job.RunClaimed || r.Status == job.RunCanceling {
 		rec.EndedAt = a.now
 		// Should its worker be here after all, it is told to stop.

@@ -29,8 +29,8 @@ var Level = func() int {
 func CheckLevel(committed, supported int) error {
 	supported = cmp.Or(supported, Level)
 	if committed > supported {
-		return fmt.Errorf("the cluster is at feature level %d and this binary supports levels up to %d: "+
-			"start this node with the newer carillon that the others run", committed, supported)
+		return fmt.Errorf("the cluster is at feature level %d, and this binary supports levels up to %d: start this "+
+			"node with the newer carillon that the others run", committed, supported)
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func (c *PutNode) apply(a *applier) error {
 		}
 	}
 	if have := a.b.Info().Level; n.Level < have {
-		return refuse("the cluster is at feature level %d and this node supports levels up to %d: "+
-			"start it with the carillon that the others run", have, n.Level)
+		return refuse("the cluster is at feature level %d, and this node supports levels up to %d: start it with "+
+			"the carillon that the others run", have, n.Level)
 	}
 	old, known, err := a.b.Node(n.ID)
 	if err != nil {
@@ -42,10 +42,10 @@ func (c *PutNode) apply(a *applier) error {
 	}
 	switch {
 	case known && old.Removed && old.Instance == n.Instance:
-		return refuse("node %s was removed from the cluster: empty its data directory, then it can join again", n.ID)
+		return refuse("node %s was removed from the cluster: empty its data directory before it rejoins", n.ID)
 	case known && !old.Removed && old.Instance != n.Instance:
-		return refuse("the cluster has a node %s with another data directory: if that one is gone, "+
-			"run `carillon cluster remove %s` first; otherwise choose another --node-id", n.ID, n.ID)
+		return refuse("the cluster already has a node %s with another data directory: if that one is gone, run "+
+			"`carillon cluster remove %s` first; otherwise choose another --node-id", n.ID, n.ID)
 	}
 	taken := ""
 	err = a.b.EachNode(func(o store.Node) {
@@ -57,7 +57,8 @@ func (c *PutNode) apply(a *applier) error {
 		return err
 	}
 	if taken != "" {
-		return refuse("node %s has the address %s: set another --advertise, or remove that node", taken, n.Address)
+		return refuse("node %s already has the address %s: set another --advertise, or remove that node",
+			taken, n.Address)
 	}
 	n.Removed = false
 	if known && !old.Removed {

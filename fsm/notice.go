@@ -233,7 +233,7 @@ func (a *applier) disownNotices(restored int64) error {
 		n := &old[i]
 		n.Unknown |= store.AllChannels &^ n.Settled()
 		n.Trying, n.DoneAt = 0, max(a.now, 1)
-		n.Note = "it was not sent yet when the backup was made; what became of it is not known here"
+		n.Note = "it had not been sent when the backup was taken; its outcome is not known here"
 		if err := a.b.FinishNotice(n); err != nil {
 			return err
 		}

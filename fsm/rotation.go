@@ -43,13 +43,13 @@ func (c *BeginRotation) do(a *applier) (Outcome, error) {
 	case err != nil || h == (keys.Hash{}) || len(r.Cert) == 0 || len(r.Old) == 0:
 		return refuse("the certificate of the CA is damaged")
 	case r.Distrust == (len(r.Cross) > 0):
-		return refuse("a CA that is distrusted vouches for no other, and one that is trusted must")
+		return refuse("a distrusted CA cannot vouch for another, and a trusted one must")
 	case len(r.StartedBy) > job.MaxName:
 		return refuse("a name is too long")
 	case s.Rotation != nil && s.Rotation.CA != c.Replaces:
 		return Outcome{Code: CodeMoved}, nil
 	case s.Rotation != nil && s.Rotation.Distrust && !r.Distrust:
-		return refuse("the old CA may be known to others and is not trusted again")
+		return refuse("others may know the key of the old CA: it cannot be trusted again")
 	case r.CA == s.CA:
 		return refuse("the cluster has that CA already")
 	}
@@ -104,7 +104,7 @@ func (c *ConfirmCA) apply(a *applier) error {
 	case err != nil:
 		return err
 	case r == nil || r.CA != c.CA:
-		return a.refused("this rotation is not under way")
+		return a.refused("this rotation is not in progress")
 	case !ok || n.Removed || n.Instance != c.Instance:
 		a.outcome(Outcome{Code: CodeNotFound})
 		return nil
@@ -158,8 +158,8 @@ func (c *AbortRotation) do(a *applier) (Outcome, error) {
 	case r == nil:
 		return Outcome{Code: CodeOK}, nil
 	case r.Distrust:
-		return Outcome{Code: CodeRefused, Text: "the old CA may be known to others and is not trusted again: " +
-			"bring the missing members back, or remove them"}, nil
+		return Outcome{Code: CodeRefused, Text: "others may know the key of the old CA, so it cannot be trusted " +
+			"again: bring the missing members back, or remove them"}, nil
 	default:
 		s.Former = formerWith(s.Former, store.FormerCA{CA: r.CA, Cert: r.Cert, Cross: r.Cross, Aborted: true})
 	}

@@ -36,7 +36,7 @@ func (c *MakeSecure) apply(a *applier) error {
 		return nil
 	case info.Security.CA != "":
 		return a.refused("the cluster has another CA: give this node the keys of the others, or empty its data " +
-			"directory and let it join")
+			"directory and let it rejoin")
 	}
 	info.Security.CA = c.CA
 	a.b.SetInfo(info)
@@ -77,13 +77,13 @@ func (a *applier) createJoin(t store.JoinToken) Outcome {
 	}
 	switch {
 	case info.Security.CA == "":
-		return refuse("the cluster is not secure, and nodes join it without a token")
+		return refuse("the cluster is not secure: nodes join it without a token")
 	case !keys.TokenID(t.ID) || len(t.Sum) != len(keys.Sum{}):
 		return refuse("a token needs an id and the SHA-256 of its secret")
 	case t.Uses < 1 || t.Uses > MaxJoinUses:
-		return refuse("a join token lets 1 to %d nodes in", MaxJoinUses)
+		return refuse("a join token is for 1 to %d nodes", MaxJoinUses)
 	case t.ExpiresAt <= a.now:
-		return refuse("the time of its expiry is over")
+		return refuse("its expiry time has passed")
 	case len(t.CreatedBy) > job.MaxName:
 		return refuse("a name is too long")
 	}

@@ -82,7 +82,7 @@ func wrongToken(t *store.Token) string {
 	case len(t.Namespace) > job.MaxName || len(t.CreatedBy) > job.MaxName:
 		return "a name is too long"
 	case t.ExpiresAt < 0:
-		return "the time of its expiry makes no sense"
+		return "its expiry time is out of range"
 	case granted && job.TokenRole(t.Role) != job.RoleWorker:
 		return "queues, types, tags, slots and secrets are for tokens of workers"
 	case len(g.Queues) > maxGrant || len(g.Types) > maxGrant || len(g.Tags) > maxGrant ||
@@ -126,7 +126,7 @@ func (c *ResumeToken) do(a *applier) (Outcome, error) {
 	case !ok:
 		return Outcome{Code: CodeNotFound}, nil
 	case t.RevokedAt != 0:
-		return Outcome{Code: CodeRefused, Text: "the token was revoked, for good: make another one"}, nil
+		return Outcome{Code: CodeRefused, Text: "the token was revoked for good: create another one"}, nil
 	case !t.Suspended:
 		return Outcome{Code: CodeOK, Text: t.ID}, nil
 	}

@@ -11,7 +11,7 @@ const (
 	TextFull    = "too many runs of this job are waiting already"
 	TextHold    = "the cluster was restored from a backup and is on hold, so nothing runs"
 	// TextNamespace refuses an edit that would move a job.
-	TextNamespace = "a job stays in its namespace"
+	TextNamespace = "a job cannot move to another namespace"
 )
 
 // Trigger makes a manual run. Its time is the stamp, moved to the next free millisecond.

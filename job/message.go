@@ -142,14 +142,14 @@ func CheckMessage(data []byte) *Error {
 	case kind == BrokerKafka && p.Subject != "":
 		return Invalid("payload.subject", "set topic instead", "a Kafka broker has no subjects")
 	case p.Topic != "" && (!topicRE.MatchString(p.Topic) || p.Topic == "." || p.Topic == ".."):
-		return Invalid("payload.topic", "use letters, digits, - _ .", "%q is not a topic of Kafka", p.Topic)
+		return Invalid("payload.topic", "use letters, digits, - _ .", "%q is not a valid Kafka topic", p.Topic)
 	case p.Subject != "" && !isSubject(p.Subject):
 		return Invalid("payload.subject", "use words separated by dots, without spaces and without * and >",
-			"%q is not a subject to publish to", p.Subject)
+			"%q is not a subject that can be published to", p.Subject)
 	case p.Topic != "" && p.JetStream:
-		return Invalid("payload.jetstream", "leave it out", "JetStream is a part of NATS")
+		return Invalid("payload.jetstream", "leave it out", "JetStream is a feature of NATS")
 	case p.Subject != "" && p.Key != "":
-		return Invalid("payload.key", "leave it out, or put it into the subject", "messages of NATS have no key")
+		return Invalid("payload.key", "leave it out, or put it into the subject", "NATS messages have no key")
 	}
 	return checkMessageHeaders(p.Headers)
 }
@@ -175,8 +175,8 @@ func checkBroker(s string) (kind string, _ *Error) {
 		return "", Invalid("payload.broker", "", "%v", err)
 	case b.User != nil || len(b.Options) > 0:
 		return "", Invalid("payload.broker",
-			"start the nodes with --broker NAME=URL or CARILLON_BROKERS, and name it here",
-			"a job is stored and shown as it is: a user, password or file does not belong into it")
+			"start the nodes with --broker NAME=URL or CARILLON_BROKERS, and use the name here",
+			"a job is stored and shown in plain text: do not put a user, password or file into it")
 	}
 	return b.Kind, nil
 }

@@ -12,8 +12,8 @@ func TestNotify(t *testing.T) {
 	for _, c := range []struct {
 		text, field, says string
 	}{
-		{`{}`, "notify", "there is no receiver"},
-		{`{"on":["failure"]}`, "notify", "there is no receiver"},
+		{`{}`, "notify", "there is nobody to notify"},
+		{`{"on":["failure"]}`, "notify", "there is nobody to notify"},
 		{`{"webhook":"ops","on":["success"]}`, "notify.on", `"success" is not allowed`},
 		{`{"webhook":"ops","on":["recover"]}`, "notify.on", `did you mean "recovery"?`},
 		{`{"webhook":"ftp://example.com/secret"}`, "notify.webhook", "neither"},

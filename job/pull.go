@@ -129,7 +129,7 @@ func (c ClaimRef) String() string {
 		strconv.FormatUint(uint64(c.Group), 32) + "." + strconv.FormatUint(c.Fence, 32)
 }
 
-var errClaimRef = errors.New("it is not a claim that a poll was answered with")
+var errClaimRef = errors.New("no poll gave out this claim")
 
 // ParseClaimRef reads what ClaimRef.String wrote.
 func ParseClaimRef(s string) (ClaimRef, error) {

@@ -241,7 +241,7 @@ func checkSecrets(s *Spec) *Error {
 	if s.Type == TypeHTTP {
 		var p HTTPPayload
 		if decodePayload(s.Payload, &p) == nil && p.InsecureSkipVerify {
-			return Invalid("payload.insecure_skip_verify", "leave it out, and let the nodes trust the target's CA",
+			return Invalid("payload.insecure_skip_verify", "leave it out, and make the nodes trust the target's CA",
 				"a secret is not sent to a target whose certificate is not verified")
 		}
 	}
@@ -264,10 +264,10 @@ func checkPlace(places map[string]SecretPlace, t payloadText) *Error {
 			fields = append(fields, f)
 		}
 		slices.Sort(fields)
-		return Invalid(field, "refer to it in "+strings.Join(fields, ", "),
-			"a reference to a secret cannot stand here")
+		return Invalid(field, "refer to the secret in "+strings.Join(fields, ", "),
+			"a secret cannot be referred to here")
 	case place == SecretInHeaders && strings.EqualFold(t.inner, "Host"):
-		return Invalid(field, "write the host itself", "a host cannot be a secret")
+		return Invalid(field, "write out the host", "a host cannot be a secret")
 	case place == SecretInURL:
 		return checkSecretURL(field, t.text)
 	}
@@ -298,8 +298,8 @@ func checkSecretURL(field, text string) *Error {
 				"%q is not the name of a secret", name)
 		}
 		if !ok || at < begin || at > fragment {
-			bad = Invalid(field, "write scheme and host themselves, as in https://example.com/hook/secret://NAME",
-				"a reference to a secret can only stand in the path or the query of a URL")
+			bad = Invalid(field, "write out scheme and host, as in https://example.com/hook/secret://NAME",
+				"a secret can only be referred to in the path or the query of a URL")
 		}
 		return ""
 	})
@@ -354,7 +354,8 @@ func expandText(place SecretPlace, text string, value func(name string) string) 
 		case place == SecretInHeaders && strings.ContainsFunc(v, func(r rune) bool {
 			return r < ' ' && r != '\t' || r == 0x7f
 		}):
-			bad = fmt.Errorf("the secret %q has a line break or another control character, which a header cannot have",
+			bad = fmt.Errorf("the secret %q contains a line break or another control character, which a header "+
+				"cannot contain",
 				name)
 		case place == SecretInURL && at > query:
 			return mask.Percent(v, "-_.~")
@@ -476,10 +477,10 @@ func (s *Spec) Warnings() (out []string) {
 	if json.Unmarshal(s.Payload, &p) != nil {
 		return nil
 	}
-	const remedy = "keep it with `carillon secret set NAME`, and write secret://NAME here"
+	const remedy = "store it with `carillon secret set NAME`, and write secret://NAME here"
 	for name, v := range p.Headers {
 		if strings.EqualFold(name, "Authorization") && !strings.Contains(v, SecretScheme) {
-			add("payload.headers."+name, remedy, "what is written here is stored and shown as it is")
+			add("payload.headers."+name, remedy, "this value is stored and shown in plain text")
 		}
 	}
 	u, err := url.Parse(p.URL)
@@ -487,11 +488,11 @@ func (s *Spec) Warnings() (out []string) {
 		return out
 	}
 	if _, has := u.User.Password(); has {
-		add("payload.url", "keep it with `carillon secret set NAME`, and send it in the header Authorization",
-			"the password in it is stored and shown as it is")
+		add("payload.url", "store it with `carillon secret set NAME`, and send it in the header Authorization",
+			"the password in it is stored and shown in plain text")
 	}
 	if u.Scheme == "http" && len(s.SecretRefs()) > 0 {
-		add("payload.url", "use https://", "the secret is sent without TLS, and can be read on its way")
+		add("payload.url", "use https://", "the secret is sent without TLS, so others can read it on the way")
 	}
 	return out
 }

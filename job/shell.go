@@ -138,11 +138,11 @@ func (l ShellLimits) check(prefix string) *Error {
 	case l.Processes < 0:
 		return Invalid(prefix+"processes", "use a positive number", "%d processes", l.Processes)
 	case l.CPU != 0 && l.CPU < Duration(time.Second):
-		return Invalid(prefix+"cpu", "use at least 1s", "%s of CPU time: it is counted in seconds", l.CPU)
+		return Invalid(prefix+"cpu", "use at least 1s", "%s of CPU time is too little: it is counted in seconds", l.CPU)
 	case l.OpenFiles < 0 || l.OpenFiles > 0 && l.OpenFiles < 8:
 		return Invalid(prefix+"open_files", "use at least 8", "no program runs with %d open files", l.OpenFiles)
 	case l.FileSize < 0:
-		return Invalid(prefix+"file_size", "use a positive size", "a file size of %s", l.FileSize)
+		return Invalid(prefix+"file_size", "use a positive size", "%s is not a file size", l.FileSize)
 	}
 	return nil
 }

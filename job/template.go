@@ -126,7 +126,7 @@ func checkKey(s *Spec) *Error {
 		usesTime = usesTime || strings.HasPrefix(name, "scheduled_at") || name == "run_id"
 		if name == "job_name" && s.Name == "" {
 			return Invalid(field, "give the job a name, or use {job_id}",
-				"the template %q has {job_name}, and the job has no name", template)
+				"the template %q uses {job_name}, and the job has no name", template)
 		}
 		rest = rest[i+end+1:]
 	}
@@ -147,7 +147,7 @@ func checkKey(s *Spec) *Error {
 	}
 	if longest > maxKeyBytes {
 		return Invalid(field, "use fewer placeholders, or a shorter name",
-			"a key may come to %d bytes, at most %d are allowed", longest, maxKeyBytes)
+			"a key could be %d bytes long, at most %d are allowed", longest, maxKeyBytes)
 	}
 	return nil
 }

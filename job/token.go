@@ -32,7 +32,7 @@ func (r TokenRole) Known() bool {
 // CheckWorkerTags bounds what a worker that has a token says of itself. The tag queue is a list of queues.
 func CheckWorkerTags(tags map[string]string) error {
 	if len(tags) > MaxTags {
-		return Invalid("tags", "leave out those that no job selects by", "%d tags are more than %d", len(tags), MaxTags)
+		return Invalid("tags", "leave out tags that no job selects by", "%d tags are more than %d", len(tags), MaxTags)
 	}
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		limit := 2 * MaxTagBytes

@@ -122,11 +122,11 @@ func checkName(s *Spec) *Error {
 	}
 	if dots(s.Name) {
 		return Invalid("name", "add a letter or a digit",
-			"%q means a directory in paths: no request could name the job", s.Name)
+			"%q means a directory in a path, so no request could name the job", s.Name)
 	}
 	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
 		return Invalid("name", "choose another beginning",
-			"a name may not begin with %q or %q: ids do", idPrefix, runPrefix)
+			"a name may not begin with %q or %q: ids begin with them", idPrefix, runPrefix)
 	}
 	if plainName([]byte(s.Name)) {
 		return nil

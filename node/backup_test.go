@@ -218,7 +218,7 @@ func TestRestoreRefusals(t *testing.T) {
 		{"bad address", func(c *datadir.RestoreConfig) { c.Advertise = "here" }, "--advertise"},
 		{"no directory", func(c *datadir.RestoreConfig) { c.DataDir = "" }, "--data-dir"},
 		{"no epoch left", func(c *datadir.RestoreConfig) { c.Epoch = 1 << (fsm.FenceBits - datadir.EpochShift) },
-			"no room"},
+			"highest possible"},
 		{"a directory that is full", func(c *datadir.RestoreConfig) {
 			if err := os.MkdirAll(filepath.Join(c.DataDir, "sub"), 0o700); err != nil {
 				t.Fatal(err)
@@ -337,7 +337,7 @@ func TestRestoredClusterIsAnother(t *testing.T) {
 	}
 	// Neither talks to the other, and no directory of the one can join the other.
 	for _, err := range []error{n.members.Check(old.members.Hello()), old.members.Check(n.members.Hello())} {
-		if err == nil || !strings.Contains(err.Error(), "nothing to say to each other") {
+		if err == nil || !strings.Contains(err.Error(), "do not talk to each other") {
 			t.Errorf("%v", err)
 		}
 	}

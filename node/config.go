@@ -162,7 +162,7 @@ func (c *Config) defaults() {
 			if errors.As(err, new(*fsm.EntryError)) {
 				what = "an entry of the log cannot be applied"
 			}
-			logger.Error("the process ends: "+what+", and going on would let memory, log and state drift apart",
+			logger.Error("the process ends: "+what+", and if it went on, memory, log and state could diverge",
 				"error", err)
 			os.Exit(exitStorage)
 		}
@@ -188,8 +188,8 @@ func (c *Config) validate() error {
 			"both --bootstrap and --join were given")
 	}
 	if len(c.Cluster) > 0 && len(c.Join) > 0 {
-		return job.Invalid("--join", "give --cluster alone: a node with it joins the cluster of its list, if there is "+
-			"one", "both --cluster and --join were given")
+		return job.Invalid("--join", "give only --cluster: with it a node joins the cluster of its list, if there "+
+			"is one", "both --cluster and --join were given")
 	}
 	for _, a := range c.Join {
 		if err := datadir.CheckAddress(a); err != nil {

@@ -131,18 +131,18 @@ func TestBadDirectories(t *testing.T) {
 		{name: "log from earlier", spoil: func(t *testing.T, dir string) {
 			copyFile(t, filepath.Join(early, datadir.LogFile), filepath.Join(dir, datadir.LogFile))
 		},
-			want: []string{"does not fit together"}},
+			want: []string{"is inconsistent"}},
 		{name: "state from earlier", spoil: func(t *testing.T, dir string) {
 			copyFile(t, filepath.Join(early, datadir.StateFile), filepath.Join(dir, datadir.StateFile))
 		},
-			want: []string{"put back from another time"}},
+			want: []string{"replaced by an older or newer copy"}},
 		{name: "state lost", spoil: func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, datadir.StateFile)) },
 			want: []string{"a file was lost"}},
 		{name: "empty without bootstrap", spoil: func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-		}, cfg: func(c *Config) { c.Bootstrap = false }, want: []string{"holds no cluster", "--bootstrap", "--join"}},
+		}, cfg: func(c *Config) { c.Bootstrap = false }, want: []string{"belongs to no cluster", "--bootstrap", "--join"}},
 		{name: "a file", cfg: func(c *Config) { c.DataDir = filepath.Join(c.DataDir, datadir.NodeFile) },
 			want: []string{"not a directory", "--data-dir"}},
 		{name: "port in use", cfg: func(c *Config) { c.Listen = "256.0.0.1:1" },

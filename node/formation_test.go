@@ -173,7 +173,7 @@ func TestFormationWithAnotherList(t *testing.T) {
 	}
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
 	cfg.Bootstrap, cfg.Cluster = false, c.members[0].cfg.Cluster
-	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "does not have this node") {
+	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "this node is not in the list") {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, "node.json")); err == nil {
@@ -203,7 +203,7 @@ func TestFormationBesideAnotherCluster(t *testing.T) {
 	alone.reopen()
 	alone.eventually("it stands still", func() bool {
 		text, remedy := alone.waits()
-		return strings.Contains(text, "it stands still") && strings.Contains(remedy, "empty this node's data directory")
+		return strings.Contains(text, "it does nothing") && strings.Contains(remedy, "empty this node's data directory")
 	})
 	if alone.Leads() {
 		t.Error("it leads")

@@ -158,8 +158,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 				}
 			}
 		case g.cfg.Bootstrap && joined != "" && g.cfg.Machine.ClusterID == "":
-			return fmt.Errorf("data directory %s has joined cluster %s: start it with --join, or empty it to begin "+
-				"another cluster", g.cfg.DataDir, joined)
+			return fmt.Errorf("data directory %s has joined cluster %s: start the node with --join, or empty the "+
+				"directory to begin another cluster", g.cfg.DataDir, joined)
 		case g.cfg.Bootstrap:
 			if err := g.bootstrap(rc, trans, g.cfg.Machine.Servers); err != nil {
 				return fmt.Errorf("begin a cluster: %w", err)
@@ -184,8 +184,8 @@ func (g *group) start(trans raft.Transport) (err error) {
 }
 
 func errNoCluster(dir string) error {
-	return fmt.Errorf("data directory %s holds no cluster: give all nodes of one the same --cluster, begin one with "+
-		"--bootstrap, or join one with --join HOST:PORT", dir)
+	return fmt.Errorf("data directory %s belongs to no cluster: give all nodes of a new one the same --cluster, "+
+		"begin one with --bootstrap, or join one with --join HOST:PORT", dir)
 }
 
 // founders are the servers of the cluster that the nodes of --cluster have founded; none: they have not.

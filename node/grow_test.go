@@ -450,7 +450,7 @@ func TestGrowGroupsRefusals(t *testing.T) {
 		a := lead.persist("GET", "/api/v1/status", nil)
 		var s wire.Status
 		return a.status == 200 && json.Unmarshal(a.body, &s) == nil && s.Growth != nil && s.Growth.Want == 5 &&
-			s.Growth.Groups == 3 && len(s.Growth.New) == 2 && strings.Contains(s.Growth.Waiting, "replicas that vote")
+			s.Growth.Groups == 3 && len(s.Growth.New) == 2 && strings.Contains(s.Growth.Waiting, "voting replicas")
 	})
 	if info := lead.group.store.Info(); info.Groups != 3 {
 		t.Errorf("%d groups take jobs before their replicas vote", info.Groups)

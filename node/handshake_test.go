@@ -58,7 +58,7 @@ func TestJoinRefusals(t *testing.T) {
 		{"an old binary", c.newMember("n2", at), []string{fmt.Sprint("feature level ", fsm.Level+1),
 			fmt.Sprint("levels up to ", fsm.Level)}},
 		{"an address of another node", c.newMember("n2", at, two, func(c *Config) { c.Advertise = first.cfg.Listen }),
-			[]string{"the leader finds node n1", "--advertise"}},
+			[]string{"the leader reaches node n1", "--advertise"}},
 		{"itself", c.newMember("n2", nil, two, func(c *Config) { c.Bootstrap, c.Join = false, []string{c.Listen} }),
 			[]string{"is this node itself", "--bootstrap"}},
 	} {
@@ -222,7 +222,7 @@ func TestCopyOfAFrozenNodeIsRefused(t *testing.T) {
 	clone.open(t)
 	defer clone.kill()
 	a := c.leader().answered("POST", membership.AnnouncePath, clone.members.Request())
-	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "takes connections and does not answer") {
+	if p := a.problem(); p.Code != job.CodeState || !strings.Contains(p.Message, "accepts connections but does not answer") {
 		t.Errorf("the copy of a node that stands still: %d %s", a.status, a.body)
 	}
 	for _, x := range c.others(m) {
@@ -252,15 +252,15 @@ func TestHandshakeRules(t *testing.T) {
 		change func(*transport.Hello)
 		want   string
 	}{
-		{"another cluster", func(h *transport.Hello) { h.ClusterID = "other" }, "nothing to say"},
-		{"no cluster", func(h *transport.Hello) { h.ClusterID = "" }, "nothing to say"},
+		{"another cluster", func(h *transport.Hello) { h.ClusterID = "other" }, "do not talk"},
+		{"no cluster", func(h *transport.Hello) { h.ClusterID = "" }, "do not talk"},
 		{"an epoch after", func(h *transport.Hello) { h.NodeID, h.Epoch = "n9", h.Epoch+1 }, "node n1 was not part"},
 		{"another group", func(h *transport.Hello) { h.Group = 3 }, "group 3"},
 		{"a group begun twice", func(h *transport.Hello) { h.GroupID = "x" }, "group 0"},
 		{"another replica", func(h *transport.Hello) { h.Replica++ }, "replica 2"},
 		{"another directory", func(h *transport.Hello) { h.InstanceID = "x" }, "carillon cluster remove n2"},
 		{"another address", func(h *transport.Hello) { h.Address = "h:1" }, "h:1"},
-		{"this node's own id", func(h *transport.Hello) { h.NodeID = "n1" }, "speaks as node n1"},
+		{"this node's own id", func(h *transport.Hello) { h.NodeID = "n1" }, "acts as node n1"},
 		{"a node that this one has not heard of yet", func(h *transport.Hello) { h.NodeID = "n9" }, ""},
 		{"a later directory of the same id", func(h *transport.Hello) { h.InstanceID, h.Index = "x", row.Index+1 }, ""},
 		{"a later address", func(h *transport.Hello) { h.Address, h.Index = "h:1", row.Index+1 }, ""},
@@ -307,10 +307,10 @@ func TestHandshakeOfGroups(t *testing.T) {
 				t.Errorf("group %d, %s: %v, want %q", number, what, err, want)
 			}
 		}
-		refused("another group", func(h *transport.Hello) { *h = other }, fmt.Sprintf("speaks for group %d", other.Group))
-		refused("another number", func(h *transport.Hello) { h.Group = other.Group }, "speaks for group")
-		refused("a group begun twice", func(h *transport.Hello) { h.GroupID = other.GroupID }, "speaks for group")
-		refused("the control group", func(h *transport.Hello) { *h = peer.members.Hello() }, "speaks for group 0")
+		refused("another group", func(h *transport.Hello) { *h = other }, fmt.Sprintf("calls for group %d", other.Group))
+		refused("another number", func(h *transport.Hello) { h.Group = other.Group }, "calls for group")
+		refused("a group begun twice", func(h *transport.Hello) { h.GroupID = other.GroupID }, "calls for group")
+		refused("the control group", func(h *transport.Hello) { *h = peer.members.Hello() }, "calls for group 0")
 		refused("a replica of another node", func(h *transport.Hello) { h.Replica = in.members.Hello().Replica },
 			"moved or removed")
 		refused("no replica", func(h *transport.Hello) { h.Replica = 0 }, "moved or removed")

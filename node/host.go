@@ -192,7 +192,7 @@ func (n *Node) followGroups(ctx context.Context) {
 	for {
 		var again <-chan time.Time
 		if err := n.hostPlaced(); err != nil {
-			n.cfg.Logger.Error("replica of a group not begun, or not given up; trying again", "error", err)
+			n.cfg.Logger.Error("replica of a group not started or not given up; trying again", "error", err)
 			again = time.After(n.cfg.Machine.Pace.Of(hostAgain))
 		}
 		select {
@@ -233,11 +233,11 @@ func (n *Node) giveUp(r datadir.Replica) error {
 		return nil
 	}
 	if g != nil {
-		g.log.Info("giving up the replica of a group that goes on without it", "replica", r.Number)
+		g.log.Info("giving up the replica of a group that continues without it", "replica", r.Number)
 		g.putDown(false, false)
 		g.unfollow()
 		if err := errors.Join(g.end(n.killed.Load()), g.closeFiles()); err != nil {
-			g.log.Warn("replica not closed in good order", "error", err)
+			g.log.Warn("replica not closed cleanly", "error", err)
 		}
 	}
 	wait.Wake(n.hosted.wake) // there may be another one for this node

@@ -290,7 +290,7 @@ func TestNumberOfGroupsStays(t *testing.T) {
 		for _, groups := range wrong {
 			cfg.Groups = groups
 			if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "--groups") ||
-				!strings.Contains(err.Error(), fmt.Sprint(begun, ", and not ", groups)) {
+				!strings.Contains(err.Error(), fmt.Sprint(begun, " groups, not ", groups)) {
 				t.Errorf("begun with %d, started with %d: %v", begun, groups, err)
 			}
 		}

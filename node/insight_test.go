@@ -118,13 +118,13 @@ func TestWhyAJobDoesNotRun(t *testing.T) {
 		{"tagged", "type", "ok", "type http", ""},
 		{"busy", "overlap", "blocked", "overlap is queue", "waits: 1 open, and overlap is queue"},
 		{"queued", "type", "blocked", "no worker takes queue mail", "waits: no worker takes queue mail"},
-		{"behind", "line", "blocked", "1 runs of its kind are before it", ""},
-		{"queued", "line", "ok", "next of its kind", ""},
+		{"behind", "line", "blocked", "1 runs of its kind are ahead of it", ""},
+		{"queued", "line", "ok", "next one of its kind", ""},
 		{"closedqueue", "queue", "blocked", "is paused", "waits: queue closed is paused"},
 		{"asked", "overlap", "ok", "the open run is the one that waits",
 			"waits: no worker of executor http has tags gpu=yes"},
 		{"asked", "due", "ok", "(manual) is due", ""},
-		{"askedpaused", "status", "ok", "run by hand", "waits: no worker of executor http has tags gpu=yes"},
+		{"askedpaused", "status", "ok", "started by hand", "waits: no worker of executor http has tags gpu=yes"},
 		{"byhand", "due", "blocked", "no next occurrence", "there is no next occurrence"},
 	} {
 		w := why(c.job)

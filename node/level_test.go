@@ -88,7 +88,7 @@ func TestOldMemberHoldsTheLevel(t *testing.T) {
 	before := leader.group.raft.LastIndex()
 	a := last.call("PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 1})
 	if p := a.problem(); a.status != 409 || p.Code != job.CodeState ||
-		!strings.Contains(p.Message, fmt.Sprintf("needs feature level %d, and the cluster is at level %d", next,
+		!strings.Contains(p.Message, fmt.Sprintf("needs feature level %d, and the cluster stays at level %d", next,
 			fsm.Level)) ||
 		!strings.Contains(p.Message, fmt.Sprintf("%s (version test, level %d)", last.id(), fsm.Level)) ||
 		strings.Contains(p.Message, c.members[0].id()+" (") ||

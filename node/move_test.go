@@ -412,7 +412,7 @@ func TestLeavingGoesOn(t *testing.T) {
 	c.member("n3").crash()
 	c.members[0].eventually("the last living data of group 1 cannot be removed", func() bool {
 		a := ask("n3")
-		return a.status == 409 && strings.Contains(string(a.body), "no majority would be left of group 1")
+		return a.status == 409 && strings.Contains(string(a.body), "there would be no majority left of group 1")
 	})
 	c.member("n3").kill()
 }

@@ -214,7 +214,7 @@ func TestWhyOldLogsAreRefused(t *testing.T) {
 		old.link = &link{}
 		if rules {
 			was := contents(t, old.cfg.DataDir)
-			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "does not fit together") ||
+			if _, err := Open(old.cfg); err == nil || !strings.Contains(err.Error(), "is inconsistent") ||
 				!strings.Contains(err.Error(), "let the node rejoin") {
 				t.Errorf("%v", err)
 			}

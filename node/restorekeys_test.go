@@ -179,7 +179,7 @@ func TestRestoreWithKeys(t *testing.T) {
 			passphrase string
 			want       string
 		}{
-			"another passphrase": {data, "correct horse battery stable", "does not open"},
+			"another passphrase": {data, "correct horse battery stable", "the passphrase is wrong"},
 			"flipped":            {flipped, string(passphrase), "damaged"},
 			"cut":                {data[:300], string(passphrase), "cut off"},
 			"no keys":            {plain, string(passphrase), "has no keys"},

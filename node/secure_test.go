@@ -273,7 +273,7 @@ func TestJoinTokenIsWrong(t *testing.T) {
 		"unknown":         {ask(a.JoinToken("aaaaaaaaaaaz")), "no join token"},
 		"another cluster": {ask(other.JoinToken(good.ID)), "secret of the join token"},
 		"another key":     {stolen, "secret of the join token"}, "another node": {renamed, "secret of the join token"},
-		"no token":    {bare, "without a join token"},
+		"no token":    {bare, "has no join token"},
 		"as a member": {member, "says that it is a member"}, "as the leader": {own, "says that it is a member"},
 	} {
 		p := lead.call("POST", "/api/v1/cluster:join", tc.rq).problem()
@@ -545,7 +545,7 @@ func TestOtherMode(t *testing.T) {
 	cfg.Keys.On = true
 	refused(cfg, "carillon cluster init --data-dir")
 	secure(&cfg)
-	refused(cfg, "belongs to cluster "+id)
+	refused(cfg, "and the data directory to cluster "+id)
 
 	safe := start(t, t.TempDir(), secure)
 	safe.stop()

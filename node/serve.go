@@ -197,7 +197,7 @@ func (n *Node) checkGroups() error {
 	}
 	return job.Invalid("--groups", fmt.Sprintf("leave it out, or use %d; `carillon cluster grow-groups` gives a "+
 		"cluster that runs more", begun),
-		"the number of groups that the cluster in %s was begun with stays: %d, and not %d", n.dir.Path, begun,
+		"the cluster in %s was begun with %d groups, not %d", n.dir.Path, begun,
 		n.cfg.Groups)
 }
 
@@ -230,7 +230,7 @@ func (n *Node) route(w http.ResponseWriter, r *http.Request) {
 	}
 	number, err := strconv.ParseUint(cmp.Or(text, "0"), 10, 32)
 	if err != nil {
-		err = job.Invalid(wire.GroupHeader, "", "that is no number of a group")
+		err = job.Invalid(wire.GroupHeader, "", "that is not the number of a group")
 	} else if g := n.hostedGroup(uint32(number)); g != nil && !n.members.Lax() {
 		err = n.router.Outdated(r, uint32(number), g.names.Listed())
 	}

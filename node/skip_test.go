@@ -125,7 +125,7 @@ func TestAnEntryThatCannotBeApplied(t *testing.T) {
 	odd.eventually("the leader says so", func() bool {
 		for _, m := range c.leader().status("").Members {
 			if m.ID == odd.id() {
-				return strings.Contains(m.Problem, "pass over entry")
+				return strings.Contains(m.Problem, "skip entry")
 			}
 		}
 		return false

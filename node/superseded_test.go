@@ -101,7 +101,7 @@ func testOutlivedMajority(t *testing.T, mode func(*Config)) {
 		}
 		s := ok[wire.Status](x.testNode, "GET", "/api/v1/status", nil)
 		if s.Ready || s.Leader != "" || len(s.Troubles) != 1 || s.Troubles[0].Code != wire.TroubleStopped ||
-			!strings.Contains(s.Troubles[0].Text, "epoch 0, the cluster is at epoch 1") || s.Troubles[0].Remedy == "" {
+			!strings.Contains(s.Troubles[0].Text, "epoch 0, and node ") || s.Troubles[0].Remedy == "" {
 			t.Errorf("%s: %+v", x.id(), s)
 		}
 	}

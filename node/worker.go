@@ -74,8 +74,8 @@ func (l *localWorker) run(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err != nil:
-		log.Error("process groups of an earlier start could not be cleared away; this node takes no work", "error", err)
-		l.n.fail(fmt.Errorf("clear away what an earlier start left running: %w", err))
+		log.Error("process groups of an earlier start could not be killed; this node takes no work", "error", err)
+		l.n.fail(fmt.Errorf("ending what an earlier start left running: %w", err))
 		return
 	}
 	if l.w == nil {

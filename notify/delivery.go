@@ -106,7 +106,7 @@ func (o *Outbox) verdict(d *delivery) (sent, unknown, failed store.Channels, ret
 		return 0, 0, 0, 0, d.n.Note
 	case d.orphan:
 		return 0, d.n.Trying, 0, 0, "node " + d.n.Node + " stopped leading while it was sending this: it may have " +
-			"arrived, and is not repeated"
+			"arrived, and is not sent again"
 	case d.unsent:
 		return 0, 0, 0, 0, d.n.Note
 	case d.giveUp:

@@ -198,7 +198,7 @@ func (o *Outbox) sweep(ctx context.Context, now int64, slots int) (started int) 
 	}
 	full := o.Store.NoticeCount() >= fsm.MaxNotices
 	if full && !o.noRoom {
-		o.Logger.Warn("outbox full; changes of other jobs are notified at their next run", "waiting", fsm.MaxNotices)
+		o.Logger.Warn("outbox full; notifications about other jobs follow at their next run", "waiting", fsm.MaxNotices)
 	}
 	o.noRoom = full
 	return started

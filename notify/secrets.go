@@ -26,7 +26,7 @@ func (o *Outbox) fill(url string, d *delivery) (string, *mask.Masker, error) {
 	var all []string
 	for _, name := range names {
 		if o.Vault == nil {
-			return "", nil, fmt.Errorf("the secret %q cannot be opened: this cluster has none", name)
+			return "", nil, fmt.Errorf("the secret %q cannot be read: this cluster has no secrets", name)
 		}
 		value, hosts, err := o.Vault.Open(d.msg.Namespace, name)
 		if err != nil {
@@ -34,7 +34,7 @@ func (o *Outbox) fill(url string, d *delivery) (string, *mask.Masker, error) {
 		}
 		for _, t := range targets {
 			if !job.SecretMayGoTo(hosts, t) {
-				return "", nil, fmt.Errorf("the secret %q is for %s only, and not for %s", name,
+				return "", nil, fmt.Errorf("the secret %q is only for %s, not for %s", name,
 					strings.Join(hosts, ", "), t)
 			}
 		}

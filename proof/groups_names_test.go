@@ -285,11 +285,11 @@ func onlyBehind(found string) bool {
 	for line := range strings.Lines(found) {
 		line = strings.TrimSpace(line)
 		if (strings.HasPrefix(line, "job ") || strings.HasPrefix(line, "group ")) &&
-			!strings.Contains(line, "or this node was behind in one of the two when it stopped") {
+			!strings.Contains(line, "or this node had not caught up with one of the two groups when it stopped") {
 			return false
 		}
 	}
-	return strings.Contains(found, "or this node was behind")
+	return strings.Contains(found, "or this node had not caught up")
 }
 
 // revive starts processes, all of them before it waits for the first: one alone is never ready.

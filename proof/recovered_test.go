@@ -131,7 +131,7 @@ func TestCopyOfAFrozenNode(t *testing.T) {
 		if err == nil {
 			t.Fatal("the copy is taken in")
 		}
-		return strings.Contains(err.Error(), "takes connections and does not answer")
+		return strings.Contains(err.Error(), "accepts connections but does not answer")
 	})
 	thaw()
 	harness.Eventually(t, harness.ReadyLimit, "the copy is told what it is", func() bool {

@@ -151,7 +151,7 @@ func TestSecureProcesses(t *testing.T) {
 		t.Errorf("another leader makes no join token: %s, %v", out, err)
 	}
 	// Who makes one sees what it gives.
-	for _, want := range []string{"get a vote", "get no vote until"} {
+	for _, want := range []string{"get a vote", "have no vote until"} {
 		args := []string{"cluster", "token", "create", "--out", filepath.Join(t.TempDir(), "join")}
 		if want == "get a vote" {
 			args = append(args, "--voter")

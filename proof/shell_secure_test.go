@@ -43,9 +43,9 @@ func TestShellJobGetsNoKeys(t *testing.T) {
 			"--bootstrap", "--min-free-disk", "0", "--executors", "shell"}, more...)
 	}
 	for _, bad := range [][]string{
-		{"--shell-user", "on a secure cluster shell jobs do not run as the node itself"},
-		{"--shell-as-node", "a node of a secure cluster may vote", "--shell-as-node"},
-		{"--shell-user", "root could read what the node keeps to itself", "--shell-user", "root"},
+		{"--shell-user", "on a secure cluster shell jobs may not run as the node's own user"},
+		{"--shell-as-node", "a node of a secure cluster may become a voter", "--shell-as-node"},
+		{"--shell-user", "root could read the node's private files", "--shell-user", "root"},
 	} {
 		out, err := exec.Command(binary, args(bad[2:]...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), bad[0]+": ") || !strings.Contains(string(out), bad[1]) ||

@@ -31,7 +31,7 @@ func TestRevokedWorkerEnds(t *testing.T) {
 	}
 	// Its shell jobs could read the token: that has to be asked for, or prevented.
 	out, err := exec.Command(binary, "worker", "--join", addr, "--token-file", token, "--executors", "shell").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "shell jobs that run as the worker can read its token") {
+	if err == nil || !strings.Contains(string(out), "shell jobs that run as the worker's user can read its token") {
 		t.Errorf("%v: %s", err, out)
 	}
 	w := spawn(t, nil, binary, "worker", "--join", addr, "--token-file", token, "--executors", "shell", "--shell-as-node",

@@ -120,7 +120,7 @@ func TestSameNameOverAFailover(t *testing.T) {
 	leader.Kill("two workers of one name")
 	next := c.Leader()
 	harness.Eventually(t, time.Minute, "the other is refused by the next leader",
-		func() bool { return strings.Contains(other.said(), "has not come to this leader yet") })
+		func() bool { return strings.Contains(other.said(), "has not talked to this leader yet") })
 	w.signal(syscall.SIGCONT)
 	if err := os.WriteFile(out+".go", nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func (s *Schedule) note(at time.Time) string {
 			return fmt.Sprintf("not run: %s does not exist, the clock goes from %s to %s", clockText(swallowed, to),
 				clockText(from, to), clockText(to, to))
 		case c.walls.next(to) == to:
-			return fmt.Sprintf("the clock goes from %s to %s; what falls between has no run of its own",
+			return fmt.Sprintf("the clock goes from %s to %s; times between have no run of their own",
 				clockText(from, to), clockText(to, to))
 		}
 		return fmt.Sprintf("moved from %s, which does not exist: the clock goes from %s to %s",

@@ -234,7 +234,7 @@ func (s *Schedule) parseRule(set *ruleSet, text string, start int64) error {
 				"BYSECOND allow")
 	}
 	if !r.setPositions(t) {
-		return scheduleError("", "the RRULE never fires: BYSETPOS points behind the end of every set")
+		return scheduleError("", "the RRULE never fires: BYSETPOS points beyond the end of every set")
 	}
 	if err := s.setUntil(set, t.until); err != nil {
 		return err

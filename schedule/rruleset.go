@@ -157,7 +157,7 @@ func (s *Schedule) setRRule(text, zoneName string, o Options) error {
 	for _, p := range props {
 		switch {
 		case p.name == "RRULE" && rule != "":
-			return scheduleError("make one job for each", "there is more than one RRULE")
+			return scheduleError("create one job for each", "there is more than one RRULE")
 		case p.name == "RRULE":
 			rule = p.value
 		case p.name == "DTSTART" && start != nil:

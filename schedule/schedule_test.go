@@ -455,7 +455,7 @@ func TestPreview(t *testing.T) {
 		{"30 2 * * *", "", "2026-03-07T12:00:00Z",
 			[]Fire{{Note: "moved from 02:30, which does not exist: the clock goes from 02:00 to 03:00"}, {}}},
 		{"*/30 * * * *", "", "2026-03-08T06:20:00Z",
-			[]Fire{{}, {Note: "the clock goes from 02:00 to 03:00; what falls between has no run of its own"}, {}}},
+			[]Fire{{}, {Note: "the clock goes from 02:00 to 03:00; times between have no run of their own"}, {}}},
 		{"30 2 * * *", "skip", "2026-03-07T12:00:00Z",
 			[]Fire{{Note: "not run: 02:30 does not exist, the clock goes from 02:00 to 03:00", Skipped: true}, {}}},
 		{"30 1 * * *", "", "2026-10-31T12:00:00Z", []Fire{{Note: "this time occurs twice; it runs only the first time"}, {}}},

@@ -135,7 +135,7 @@ func (l *loop) admitted(batch []admit, reply *fsm.Reply) {
 		case fsm.CodeQueued:
 			queued++
 		case fsm.CodeRefused:
-			l.bad = append(l.bad, quarantine{a.key, a.gen, "deciding about an occurrence was refused: " + o.Text})
+			l.bad = append(l.bad, quarantine{a.key, a.gen, "admitting an occurrence was refused: " + o.Text})
 			continue
 		default: // the run that was in its way has ended, or the entry is another one
 			l.refused(a.key)

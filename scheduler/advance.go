@@ -166,7 +166,7 @@ func (l *loop) advanced(batch []advance, reply *fsm.Reply) {
 		a := &batch[i]
 		switch o := &reply.Items[i]; {
 		case o.Code == fsm.CodeRefused && a.key.Kind == store.KindOccurrence:
-			l.bad = append(l.bad, quarantine{a.key, a.gen, "moving an occurrence on was refused: " + o.Text})
+			l.bad = append(l.bad, quarantine{a.key, a.gen, "advancing to the next occurrence was refused: " + o.Text})
 			continue
 		case o.Code != fsm.CodeOK:
 			l.refused(a.key)

@@ -44,12 +44,12 @@ func tokenOf(worker string) string { return worker[strings.LastIndexByte(worker,
 func (s *Scheduler) roomLocked(worker string) error {
 	var err error
 	if n := s.ofToken[tokenOf(worker)]; s.o.ByToken && n >= MaxTokenSessions {
-		err = job.Errorf(job.CodeUnavailable, "make another token for the others",
-			"the token has %d workers, which is the most that one may have", n)
+		err = job.Errorf(job.CodeUnavailable, "create another token for the other workers",
+			"the token has %d workers, the most that it may have", n)
 	} else if n := len(s.sessions); n >= maxSessions {
 		err = job.Errorf(job.CodeUnavailable,
-			"use fewer workers with more slots each, or revoke the token that has so many",
-			"the cluster has %d workers, which is the most that there may be", n)
+			"use fewer workers with more slots each, or revoke the token that has so many of them",
+			"the cluster has %d workers, the most that it can have", n)
 	}
 	if err != nil && s.o.Metrics.Full != nil {
 		s.o.Metrics.Full(worker)

@@ -150,7 +150,7 @@ func (l *loop) lookUp(v *store.View, p *pick) (err error) {
 	switch {
 	case p.Kind == store.KindOccurrence && len(spec.Calendars) > 0:
 		p.blackouts = l.catalog.calendars.Blackouts(l.s.calendar(v), spec, func(name, why string) {
-			l.s.log.Warn("calendar not usable; the job fires as if it did not exist", "job", p.Job, "calendar", name,
+			l.s.log.Warn("calendar not usable; the job fires as without it", "job", p.Job, "calendar", name,
 				"error", why)
 		})
 	case p.Kind == store.KindExtra && spec.Deadline > 0:
@@ -261,7 +261,7 @@ func (l *loop) propose(claims []pick) {
 	}
 	claim := submission{cmd, func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(claims) {
-			err = errors.New("the reply has another number of items")
+			err = errors.New("the reply has the wrong number of items")
 		}
 		if err == nil && !early {
 			s.dispatch(cmd.Head.Now, claims, reply)
@@ -393,7 +393,7 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		} else {
 			// It may still be committed. Telling a worker now could make two of them run it; not telling costs at most
 			// the rest of this leadership.
-			l.s.log.Error("claims with unknown outcome; they wait for the next leadership", "claims", len(claims),
+			l.s.log.Error("claims with unknown outcome; the next leadership settles them", "claims", len(claims),
 				"error", err)
 			l.s.mu.Lock()
 			l.s.unknown += len(claims)

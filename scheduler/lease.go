@@ -76,7 +76,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 		s.post(func() {
 			l.verifying = false
 			if err != nil {
-				s.log.Warn("leadership not verified; no lease is ended", "error", err)
+				s.log.Warn("leadership not verified; no lease expires", "error", err)
 				return
 			}
 			l.endSilent()
@@ -126,7 +126,7 @@ func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
 		}
 	}
 	if n > 0 {
-		s.log.Warn("assignments not collected; they are taken back", "worker", x.key.worker, "runs", n)
+		s.log.Warn("assignments not collected; taking them back", "worker", x.key.worker, "runs", n)
 	}
 }
 
@@ -144,7 +144,7 @@ func (l *loop) endSilent() {
 			continue
 		}
 		if mono-x.heard > s.leaseTime() {
-			s.log.Warn("session expired; its runs are taken back", event.SessionExpired, "worker", x.key.worker,
+			s.log.Warn("session expired; taking its runs back", event.SessionExpired, "worker", x.key.worker,
 				"incarnation", x.key.incarnation, "runs", len(x.claims), "silent", mono-x.heard)
 			s.expireLocked(x)
 		}

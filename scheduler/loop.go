@@ -237,7 +237,7 @@ func (l *loop) submit(cmd fsm.Command, then func(*fsm.Reply, error)) {
 // applied says whether a command about n entries was. If it certainly was not, they are looked at again.
 func (l *loop) applied(what string, n int, key func(i int) store.DueKey, reply *fsm.Reply, err error) bool {
 	if err == nil && len(reply.Items) != n {
-		err = errors.New("the reply has another number of items")
+		err = errors.New("the reply has the wrong number of items")
 	}
 	if err == nil {
 		l.accepted()

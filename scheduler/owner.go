@@ -73,7 +73,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration, onHold
 				"a newer process of the worker %q has registered", r.Worker)
 		case k.incarnation == r.Incarnation:
 		case x.polling > 0 && !mutant.On(mutant.ReleaseUnproven):
-			return nil, nameInUse(x, "the earlier process of the worker %q has a call open", r.Worker)
+			return nil, nameInUse(x, "the earlier process of the worker %q still has a call open", r.Worker)
 		default:
 			older = append(older, x)
 		}
@@ -108,9 +108,9 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration, onHold
 // nameInUse refuses a registration because of the session of another process.
 func nameInUse(x *session, format string, args ...any) error {
 	err := job.Errorf(job.CodeWorkerNameInUse,
-		"stop the other one, wait until its lease has ended, or give this worker another name; "+
-			"if its directory is a copy, empty the copy", format, args...)
-	err.Message += ": " + cmp.Or(x.where, "where it runs is not known, it has not come to this leader yet")
+		"stop the other worker, wait until its lease has ended, or give this one another name; if its directory is "+
+			"a copy, empty the copy", format, args...)
+	err.Message += ": " + cmp.Or(x.where, "it is not known where it runs: it has not talked to this leader yet")
 	return err
 }
 
@@ -144,7 +144,7 @@ func (s *Scheduler) hearLocked(x *session, h *job.Heartbeat) error {
 		x.leaving = true // it gets nothing more
 		s.version++
 		x.wakePolls() // its polls end
-		s.log.Error("session forked: two processes have one worker's memory; both are refused, and its runs stay "+
+		s.log.Error("session forked: two processes act as one worker; both are refused, and its runs stay claimed "+
 			"until the lease ends",
 			"worker", x.key.worker, "registered", x.where, "heartbeats", x.forked, "runs", len(x.claims))
 		return forkedError(x)
@@ -169,5 +169,5 @@ func newNonce() uint64 { return rand.Uint64() | 1 }
 
 func forkedError(x *session) error {
 	return job.Errorf(job.CodeWorkerForked, "stop one of them; each worker needs a machine of its own",
-		"two processes speak as the worker %q (%s): %s", x.key.worker, x.where, x.forked)
+		"two processes act as the worker %q (%s): %s", x.key.worker, x.where, x.forked)
 }

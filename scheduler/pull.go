@@ -54,7 +54,7 @@ func (r receipt) String() string {
 }
 
 func parseReceipt(s string) (r receipt, err error) {
-	bad := job.Invalid("session", "send the session of the last answer, or none", "this is not a session")
+	bad := job.Invalid("session", "send the session from the last answer, or none", "this is not a valid session")
 	p := strings.Split(s, ".")
 	if len(p) != 4 || len(p[2]) != secretLen {
 		return r, bad
@@ -81,7 +81,7 @@ func caller(worker, session string) (string, receipt, error) {
 	}
 	r, err := parseReceipt(session)
 	if err == nil && worker != "" && worker != r.worker {
-		err = job.Invalid("worker", "leave one of them out", "the session is that of the worker %q", r.worker)
+		err = job.Invalid("worker", "leave one of them out", "the session belongs to the worker %q", r.worker)
 	}
 	return r.worker, r, err
 }
@@ -194,7 +194,7 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 func (s *Scheduler) pollEndsLocked(ctx context.Context, x *session, call *pullCall) error {
 	if call.replaced {
 		return job.Errorf(job.CodeStale, "poll one at a time, or leave the session out",
-			"a later poll of the same session took the place of this one")
+			"a later poll of the same session replaced this one")
 	}
 	err := s.servingLocked()
 	if err == nil {
@@ -221,8 +221,8 @@ func (s *Scheduler) pullSessionLocked(q *job.PullPoll, seen receipt, mono time.D
 	x := s.sessions[sessionKey{seen.worker, seen.incarnation}]
 	if x != nil && x.pull != nil && (!x.registered || x.pull.secret == seen.secret) {
 		if x.pull.queue != q.Queue {
-			return nil, job.Invalid("session", "leave it out at the first poll of each queue",
-				"this is a session of the queue %q", x.pull.queue.String())
+			return nil, job.Invalid("session", "leave it out in the first poll of each queue",
+				"the session belongs to the queue %q", x.pull.queue.String())
 		}
 		s.received(x, seen)
 	} else {
@@ -329,7 +329,7 @@ func (s *Scheduler) deliverLocked(x *session) job.PullReply {
 			// It did not arrive, so there is nothing to stop.
 			x.hasIt(c)
 			s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled,
-				Error: "canceled before its worker was told of it"}, nil)
+				Error: "canceled before the worker was given the run"}, nil)
 			continue
 		}
 		size += 512 + len(c.assignment.Payload)

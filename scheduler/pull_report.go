@@ -54,13 +54,13 @@ func (s *Scheduler) nameAllLocked(queue job.QueueKey, worker string, refs []job.
 			}
 		case c.overdue(mono):
 			// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
-			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("it takes longer than its timeout of %s: stop it, and "+
+			a.Status, a.Why = job.PullCanceling, fmt.Sprintf("the run exceeded its timeout of %s: stop it, and "+
 				"report it as failed", c.timeout)
 			a.TimedOut = !c.canceling // what was canceled before is recorded as that
 		default:
 			c.until = mono + s.leaseTime()
 			if c.canceling {
-				a.Status, a.Why = job.PullCanceling, "it was canceled: stop it, and report it as failed"
+				a.Status, a.Why = job.PullCanceling, "the run was canceled: stop it, and report it as failed"
 			}
 		}
 		if c != nil {
@@ -82,11 +82,11 @@ func (s *Scheduler) namedLocked(queue job.QueueKey, worker string, ref job.PullR
 		a.Why = err.Error()
 	case c == nil || c.run != key || c.unsent && c.assignment != nil || c.x.pull.queue.Namespace != queue.Namespace:
 	case worker != "" && worker != c.x.key.worker:
-		a.Why = fmt.Sprintf("it is held by the worker %q", c.x.key.worker)
+		a.Why = fmt.Sprintf("the worker %q holds this run", c.x.key.worker)
 	case c.x.pull.queue != queue:
-		a.Why = fmt.Sprintf("it is a run of the queue %q", c.x.pull.queue.String())
+		a.Why = fmt.Sprintf("the run belongs to the queue %q", c.x.pull.queue.String())
 	case c.expiring:
-		a.Why = "its lease ended, and it is being taken back"
+		a.Why = "the lease of the run ended, and it is being taken back"
 	default:
 		a.Status = job.PullOK
 		c.unsent = false // a caller that knows its fence was told of it
@@ -156,7 +156,7 @@ func (s *Scheduler) PullReport(ctx context.Context, r job.PullReport) (job.PullA
 		switch a := &out.Runs[i]; {
 		case !answered:
 			return job.PullAnswers{}, job.Errorf(job.CodeOutcomeUnknown,
-				"send it again: what was committed is answered with repeated: true",
+				"send them again: a result that was committed is answered with repeated: true",
 				"the results may or may not have been committed")
 		case stale || p.result.Outcome != want[i]: // taken back, or another result of it was faster
 			a.Status = job.PullStale
@@ -204,7 +204,7 @@ func (s *Scheduler) explain(namespace string, answers []job.PullAnswer, vague []
 	}
 	for i := range answers {
 		if answers[i].Status == job.PullStale && answers[i].Why == "" {
-			answers[i].Why = "it is not held by a pull worker under this fence"
+			answers[i].Why = "no pull worker holds the run under this fence"
 		}
 	}
 }
@@ -255,19 +255,19 @@ func explainOne(v *store.View, namespace string, a *job.PullAnswer, want job.Out
 	switch {
 	case found:
 	case open && row.Fence > a.Fence:
-		a.Why = fmt.Sprintf("it was taken back, and given out again as attempt %d with the fence %d",
+		a.Why = fmt.Sprintf("the run was taken back, and given out again as attempt %d with the fence %d",
 			row.Attempt, row.Fence)
 	case open && row.Fence == a.Fence &&
 		(row.Status == job.RunPending || row.Status == job.RunRetrying || row.Status == job.RunWaiting):
 		if want == job.OutcomeReturned {
 			repeated()
 		} else {
-			a.Why = "it went back, and waits for another attempt"
+			a.Why = "the run was given back, and waits for another attempt"
 		}
 	case open && row.Fence < a.Fence:
-		a.Why = "this fence was never given out for it"
+		a.Why = "this fence was never given out for the run"
 	case open:
-		a.Why = fmt.Sprintf("it is held by the worker %q, which does not pull", row.Worker)
+		a.Why = fmt.Sprintf("the worker %q holds the run, and is not a pull worker", row.Worker)
 	case !exists:
 		a.Why = "there is no such job, or it was deleted"
 	default:

@@ -161,7 +161,7 @@ func TestPullStaleAnswersSayWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantAnswer(t, b.Runs[0], job.PullStale, `held by the worker "w"`)
+		wantAnswer(t, b.Runs[0], job.PullStale, `the worker "w" holds this run`)
 		b, err = w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: inDefault("p"), Runs: []job.PullRef{refOf(r)}})
 		if err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestPullWorkersAndOthersDoNotMeet(t *testing.T) {
 		w.trigger(id)
 		time.Sleep(time.Second)
 		a := f.ran()[0]
-		wantAnswer(t, w.finish(job.PullRun{RunID: a.Run.String(), Fence: a.Fence}), job.PullStale, "does not pull")
+		wantAnswer(t, w.finish(job.PullRun{RunID: a.Run.String(), Fence: a.Fence}), job.PullStale, "is not a pull worker")
 		wantAnswer(t, w.finish(r), job.PullOK, "")
 		time.Sleep(2 * time.Minute)
 		w.wantHistory(id, "succeeded")

@@ -153,7 +153,7 @@ func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
 	}
 	return submission{s.completeCommand(s.head(now), trusted, batch), func(reply *fsm.Reply, err error) {
 		if err == nil && len(reply.Items) != len(batch) {
-			err = errors.New("the reply has another number of items")
+			err = errors.New("the reply has the wrong number of items")
 		}
 		s.completed(batch, reply, err)
 	}}, true
@@ -277,7 +277,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.log.Warn("results not committed; their workers report them again", "results", len(batch), "error", err)
+		s.log.Warn("results not committed; their workers will report them again", "results", len(batch), "error", err)
 	}
 	wait.Wake(s.completeWake)
 	s.freed()

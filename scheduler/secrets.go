@@ -56,7 +56,7 @@ func (s *Scheduler) fill(spec *job.Spec, names []string) *filled {
 	values := map[string]string{}
 	for _, name := range names {
 		if s.o.Vault == nil {
-			f.err = fmt.Errorf("the secret %q cannot be opened: this cluster has none", name)
+			f.err = fmt.Errorf("the secret %q cannot be read: this cluster has no secrets", name)
 			return f
 		}
 		value, hosts, err := s.o.Vault.Open(spec.Namespace, name)
@@ -92,12 +92,12 @@ func (s *Scheduler) fillAll(claims []pick, reply *fsm.Reply) (out map[int]*fille
 func (f *filled) bind(spec *job.Spec, name string, hosts []string) error {
 	targets, ok := spec.Targets()
 	if !ok {
-		return fmt.Errorf("the secret %q is for %s only, and the job does not say where it goes", name,
+		return fmt.Errorf("the secret %q is only for %s, and the job does not say where it is sent", name,
 			strings.Join(hosts, ", "))
 	}
 	for _, t := range targets {
 		if !job.SecretMayGoTo(hosts, t) {
-			return fmt.Errorf("the secret %q is for %s only, and not for %s", name, strings.Join(hosts, ", "), t)
+			return fmt.Errorf("the secret %q is only for %s, not for %s", name, strings.Join(hosts, ", "), t)
 		}
 	}
 	if f.hosts == nil {

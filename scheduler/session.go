@@ -307,6 +307,6 @@ func (s *Scheduler) reviewStandings() {
 		x.leaving = true
 		s.version++
 		s.mu.Unlock()
-		s.log.Warn("node is no member any more; its worker gets no more runs", "worker", x.key.worker, "error", err)
+		s.log.Warn("node is no longer a member; its worker gets no more runs", "worker", x.key.worker, "error", err)
 	}
 }

@@ -27,7 +27,7 @@ func (s *Scheduler) Ready() error {
 	}
 	switch {
 	case still > s.o.Pace.Of(lateLimit):
-		return notReady(fmt.Sprintf("the scheduling loop has not turned for %s", still.Round(time.Millisecond)))
+		return notReady(fmt.Sprintf("the scheduling loop has been stuck for %s", still.Round(time.Millisecond)))
 	case s.stuck != "":
 		return notReady(s.stuck)
 	case s.unknown > 0:
@@ -64,7 +64,7 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 	// A backlog that is being worked off is old and healthy: what counts is that claims are committed.
 	if age := time.Duration(l.now-oldest) * time.Millisecond; age > lateLimit &&
 		mono-l.progress > s.o.Pace.Of(lateLimit) && s.stuck == "" {
-		s.stuck = fmt.Sprintf("a run that is ready for %s and has a free worker is not being claimed",
+		s.stuck = fmt.Sprintf("a run has been ready for %s, a worker is free, and it is still not claimed",
 			age.Round(time.Second))
 	}
 }
@@ -178,7 +178,7 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 		}
 		why = "no worker of " + who + " has tags " + strings.Join(want, ",")
 	case !granted:
-		why = "no worker that takes it was granted its secrets: " + strings.Join(c.Secrets, ", ")
+		why = "no worker that takes this run may have its secrets: " + strings.Join(c.Secrets, ", ")
 	}
 	return why, free, busy
 }

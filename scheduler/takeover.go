@@ -164,7 +164,7 @@ func (l *loop) onHold() bool {
 			// Doing it again is harmless whether it was done or not.
 			l.refusedAll(err)
 			if !errors.Is(err, ErrNotApplied) {
-				s.log.Warn("closing runs of the backup has an unknown outcome; it is done again", "error", err)
+				s.log.Warn("closing runs of the backup has an unknown outcome; trying again", "error", err)
 			}
 			return
 		}
@@ -173,7 +173,7 @@ func (l *loop) onHold() bool {
 			s.log.Info("open runs of the backup recorded as lost", "runs", n)
 		}
 		if !s.st.Info().Hold.On {
-			s.log.Warn("hold released: this cluster claims and fires from here on", event.HoldEnded)
+			s.log.Warn("hold released: this cluster runs jobs from now on", event.HoldEnded)
 		}
 	})
 	return true

@@ -70,7 +70,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 			return answer, nil // sent twice
 		}
 		return job.Session{}, job.Errorf(job.CodeStale, "register as a new process",
-			"a later registration of the worker %q came before this one", r.Worker)
+			"a later registration of the worker %q arrived before this one", r.Worker)
 	}
 	x, err := s.sessionForLocked(&r, mono, onHold)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Scheduler) Register(ctx context.Context, r job.Register) (job.Session, 
 func (s *Scheduler) issueLocked() (uint64, error) {
 	if s.nextInc++; s.nextInc >= pullBit {
 		return 0, job.Errorf(job.CodeUnavailable, "transfer the leadership",
-			"this leadership has given out all its incarnations")
+			"this leadership has used up its incarnation numbers")
 	}
 	return s.o.Term<<incarnationBits | s.nextInc, nil
 }
@@ -112,7 +112,7 @@ func checkRegister(r *job.Register) error {
 			"a worker needs a name of at most %d bytes", job.MaxName)
 	case r.Secret == "":
 		return job.Invalid("secret", "send a random text that only this process knows",
-			"a worker needs a secret, or any other could register over it")
+			"a worker needs a secret: without one any other worker could take over its registration")
 	case len(r.Where) > maxWhere:
 		return job.Invalid("where", "shorten it", "it has more than %d bytes", maxWhere)
 	case len(r.Version) > maxWhere:
@@ -120,7 +120,7 @@ func checkRegister(r *job.Register) error {
 	case r.Slots < 1 || r.Slots > maxSlots:
 		return job.Invalid("slots", "", "%d is not between 1 and %d", r.Slots, maxSlots)
 	case r.Prefetch < 0 || r.Prefetch >= r.Slots:
-		return job.Invalid("prefetch", "it is a part of the slots", "%d is not between 0 and %d", r.Prefetch, r.Slots-1)
+		return job.Invalid("prefetch", "they count as slots", "%d is not between 0 and %d", r.Prefetch, r.Slots-1)
 	case r.Namespace != "" && !job.NamespaceName(r.Namespace):
 		return job.CheckNamespace(r.Namespace)
 	case len(r.Types) == 0:
@@ -401,7 +401,7 @@ func (s *Scheduler) cancelLocked(c *claim) {
 		x.waiting = without(x.waiting, c)
 		c.assignment, c.unsent = nil, false
 		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeCanceled,
-			Error: "canceled before its worker was told of it"}, nil)
+			Error: "canceled before the worker was given the run"}, nil)
 		return
 	}
 	x.wakePolls()

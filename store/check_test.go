@@ -228,7 +228,7 @@ func TestCheckFindsPlantedCorruption(t *testing.T) {
 		{"info that cannot be read", put(bucketMeta, keyInfo, []byte("{")), "corrupt record"},
 		{"info that is gone", del(bucketMeta, keyInfo), "corrupt record"},
 		{"bucket that is gone", func(tx *bolt.Tx) error { return tx.DeleteBucket(bucketNotes) }, `bucket "notes" is missing`},
-		{"format of the future", put(bucketMeta, keyInfo, []byte(`{"format":99}`)), "start it with a newer carillon"},
+		{"format of the future", put(bucketMeta, keyInfo, []byte(`{"format":99}`)), "start it with the newer carillon"},
 		{"format of the past", put(bucketMeta, keyInfo, []byte(`{"format":0}`)), "has format 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -203,11 +203,11 @@ func (s *Store) adopt(db *bolt.DB) (err error) {
 }
 
 func formatError(path string, format int) error {
-	remedy := "start it with a newer carillon, which wrote it"
+	remedy := "start it with the newer carillon that wrote it"
 	if format < Format {
 		remedy = "start it with the carillon that wrote it"
 	}
-	return fmt.Errorf("%s has format %d and this binary reads format %d: %s", path, format, Format, remedy)
+	return fmt.Errorf("%s has format %d, and this binary reads format %d: %s", path, format, Format, remedy)
 }
 
 func initFile(tx *bolt.Tx) error {

@@ -184,11 +184,11 @@ func (h *Hello) certified(id keys.Peer) error {
 	case id == keys.Peer{}:
 		return nil
 	case h.NodeID != id.Node:
-		return fmt.Errorf("it says that it is node %q, and its certificate is that of node %q", h.NodeID, id.Node)
+		return fmt.Errorf("it claims to be node %q, but its certificate is for node %q", h.NodeID, id.Node)
 	case h.InstanceID != id.Instance:
 		return fmt.Errorf("its certificate is for another data directory of node %q", id.Node)
 	case h.ClusterID != id.Cluster:
-		return fmt.Errorf("it says that it is in cluster %q, and its certificate is for cluster %q", h.ClusterID,
+		return fmt.Errorf("it claims to be in cluster %q, but its certificate is for cluster %q", h.ClusterID,
 			id.Cluster)
 	}
 	return nil

@@ -172,7 +172,7 @@ func (h *Hub) route(conn net.Conn) (Hello, *StreamLayer, error) {
 
 // NoReplica ends the reason why a node refuses connections of a group that it has no replica of. The leader of a group
 // is often faster than a node that begins its replica.
-const NoReplica = "it has none yet, or none any more"
+const NoReplica = "it has none yet, or no longer"
 
 // end lets nothing more arrive.
 func (h *Hub) end() []*StreamLayer {

@@ -164,7 +164,7 @@ func TestUnknownGroupOfAnotherCertificate(t *testing.T) {
 	b := startNode(t, "b", "127.0.0.1:0", secured(t, ca, "b"))
 	a7 := a.group(t, 7, nil)
 	a7.hello.NodeID = "z"
-	if _, err := a7.layer.Dial(b.addr(), long); !refused(true, "its certificate is that of node")(err) {
+	if _, err := a7.layer.Dial(b.addr(), long); !refused(true, "its certificate is for node")(err) {
 		t.Errorf("Dial: %v", err)
 	}
 	a7.hello.NodeID = "a"

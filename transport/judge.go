@@ -55,7 +55,8 @@ func (t *RaftTransport) judge(peer Hello, rpc raft.RPC) error {
 	case *raft.InstallSnapshotRequest:
 		if room := t.limits.Room; room != nil {
 			if free := room(); c.Size < 0 || uint64(c.Size) > free {
-				return fmt.Errorf("a snapshot of %d bytes, and the disk has room for %d: free some", c.Size, free)
+				return fmt.Errorf("a snapshot of %d bytes does not fit on the disk, which has room for %d: free "+
+					"some space", c.Size, free)
 			}
 		}
 		if leads := t.limits.LeadsIn; leads != nil && leads(c.Term) {
@@ -87,7 +88,7 @@ func (t *RaftTransport) judgeTerm(term uint64) error {
 		return nil
 	}
 	return fmt.Errorf("term %d is too far ahead of this node's term %d: if this node was away for very long, empty "+
-		"its data directory and let it join again", term, now)
+		"its data directory and let it rejoin", term, now)
 }
 
 // serve answers the connections of other nodes. Raft's transport does not say which connection a request came from, so

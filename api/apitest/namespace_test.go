@@ -281,9 +281,9 @@ func TestNamespacesDoNotChange(t *testing.T) {
 	id := s.jobs["team-a"]
 	moved := strings.Replace(fmt.Sprintf(mailJob, "mail"), "{", `{"namespace":"team-b",`, 1)
 	for _, c := range []struct{ method, path, body, want string }{
-		{"PUT", "jobs/" + id, moved, `in namespace \"team-a\" and stays there`},
-		{"PATCH", "jobs/" + id, `{"namespace":"team-b"}`, `in namespace \"team-a\" and stays there`},
-		{"PATCH", "jobs/mail", `{"namespace":"team-b"}`, `in namespace \"default\" and stays there`},
+		{"PUT", "jobs/" + id, moved, `in namespace \"team-a\" and cannot be moved`},
+		{"PATCH", "jobs/" + id, `{"namespace":"team-b"}`, `in namespace \"team-a\" and cannot be moved`},
+		{"PATCH", "jobs/mail", `{"namespace":"team-b"}`, `in namespace \"default\" and cannot be moved`},
 		{"PUT", "jobs/mail?namespace=team-a", moved, `the document says \"team-b\" and the request \"team-a\"`},
 		{"POST", "jobs?namespace=team-a", moved, `the document says \"team-b\" and the request \"team-a\"`},
 		{"POST", "jobs:bulk?namespace=team-a", moved, `the document says \"team-b\" and the request \"team-a\"`},

@@ -20,7 +20,7 @@ type Refuse func(http.ResponseWriter, error)
 func Handler(next http.Handler, refuse Refuse, secure bool, hosts ...string) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, job.Errorf(job.CodeForbidden, "call the API from its own origin or from outside a browser",
+		refuse(w, job.Errorf(job.CodeForbidden, "call the API from its own page, or from outside a browser",
 			"cross-origin requests may not change anything"))
 	}))
 	return guardJobs(guardHost(origin.Handler(next), refuse, secure, hosts...), refuse)
@@ -32,8 +32,9 @@ func Handler(next http.Handler, refuse Refuse, secure bool, hosts ...string) htt
 func guardJobs(next http.Handler, refuse Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Header[egress.Header]; ok {
-			refuse(w, job.Errorf(job.CodeForbidden, "call the API from a shell job, a worker or outside of a job",
-				"a request with the header %s was made for a job, and jobs may not call a node", egress.Header))
+			refuse(w, job.Errorf(job.CodeForbidden, "call the API from a shell job, a worker or outside any job",
+				"the header %s says that this request comes from an HTTP job or a webhook, and those may not call a "+
+					"node", egress.Header))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -326,7 +326,7 @@ func (s *Stream[R]) do(chunk []wire.BulkLine) ([]R, error) {
 		cancel()
 		switch {
 		case err == nil && len(results) != len(chunk):
-			return nil, fmt.Errorf("the backend answered %d of %d lines", len(results), len(chunk))
+			return nil, fmt.Errorf("only %d of %d lines were answered", len(results), len(chunk))
 		case err == nil:
 			return results, nil
 		case !s.started || s.ctx.Err() != nil:

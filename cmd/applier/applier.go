@@ -45,14 +45,14 @@ func Apply(a App) *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:   "apply -f FILE|DIR|- ...",
-		Short: "Make jobs, calendars and queues what files say",
-		Long: `Create what is not there, change what differs, and leave the rest as it is. Files are JSON, NDJSON or YAML with any
+		Short: "Make jobs, calendars and queues match your files",
+		Long: `Create what is missing, change what differs, and leave the rest as it is. Files are JSON, NDJSON or YAML with any
 number of documents; kind: calendar and kind: queue are applied before jobs. Jobs are found by their names. A change is
-an edit: the id, the history and the pause of a job stay. Applying the same files again changes nothing.
+an edit: the job keeps its id, its history and its pause. Applying the same files again changes nothing.
 
-With --set the jobs are marked as a set, by the tag carillon-set. --prune then deletes the jobs of the set that are in
-no file, in the namespaces of the files: never if the files have no jobs or one was refused, and never more than
---prune-max.`,
+--set tags the jobs as members of a set, with the tag carillon-set. --prune then deletes the jobs of the set that no
+file contains, in the namespaces of the files. It deletes nothing if the files contain no jobs or one was refused, and
+never more than --prune-max.`,
 		Example: `  carillon apply -f jobs.yaml --dry-run
   carillon apply -f jobs/ -R --set billing --prune
   carillon import crontab /etc/crontab | carillon apply -f -`,
@@ -70,8 +70,8 @@ func Diff(a App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff -f FILE|DIR|- ...",
 		Short: "Show what apply would change",
-		Long: `Show what apply with the same flags would change, field by field, and change nothing. A token with the role viewer is
-enough. The exit code is 0 if nothing would change and 6 if something would.`,
+		Long: `Show, field by field, what apply with the same flags would change. Nothing is changed, and a token with the role viewer
+is enough. The exit code is 0 if nothing would change and 6 if something would.`,
 		Example: `  carillon diff -f jobs/ -R --set billing --prune`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return (&run{App: a, options: o, cmd: cmd}).run() },
@@ -83,12 +83,12 @@ enough. The exit code is 0 if nothing would change and 6 if something would.`,
 func (o *options) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringArrayVarP(&o.files, "filename", "f", nil,
-		"file, directory, or - for standard input; repeatable. Of a directory the .yaml, .yml, .json, .ndjson and "+
-			".jsonl files")
-	fl.BoolVarP(&o.recursive, "recursive", "R", false, "read the directories in directories too")
-	fl.StringVar(&o.set, "set", "", "mark the jobs as a set of this name, by the tag "+job.SetTag)
-	fl.BoolVar(&o.takeOver, "take-over", false, "move jobs out of the sets that they are in")
-	fl.BoolVar(&o.prune, "prune", false, "delete the jobs of the set that are in no file")
+		"file, directory, or - for standard input; repeatable. From a directory, only .yaml, .yml, .json, .ndjson "+
+			"and .jsonl files are read")
+	fl.BoolVarP(&o.recursive, "recursive", "R", false, "also read subdirectories")
+	fl.StringVar(&o.set, "set", "", "tag the jobs as members of this set, with the tag "+job.SetTag)
+	fl.BoolVar(&o.takeOver, "take-over", false, "move jobs that are in another set into this one")
+	fl.BoolVar(&o.prune, "prune", false, "delete jobs of the set that no file contains")
 	fl.IntVar(&o.pruneMax, "prune-max", 10, "refuse to delete more jobs than this")
 }
 
@@ -97,11 +97,11 @@ func (o *options) check() error {
 	case len(o.files) == 0:
 		return job.Invalid("-f", "give -f FILE, -f DIR, or -f - for standard input", "no file is given")
 	case o.prune && o.set == "":
-		return job.Invalid("--prune", "give --set NAME", "only jobs of a set are deleted, and none is given")
+		return job.Invalid("--prune", "give --set NAME", "it deletes jobs of a set, and no set is given")
 	case o.pruneMax < 0:
 		return job.Invalid("--prune-max", "use 0 or more", "%d is negative", o.pruneMax)
 	case o.takeOver && o.set == "":
-		return job.Invalid("--take-over", "give --set NAME", "it is not said which set the jobs are moved to")
+		return job.Invalid("--take-over", "give --set NAME", "it moves jobs into a set, and no set is given")
 	}
 	n := 0
 	for _, f := range o.files {
@@ -142,7 +142,7 @@ func (r *run) run() error {
 		return err
 	}
 	if len(docs) == 0 {
-		return job.Invalid("-f", "is it the right directory? -R reads the directories in it",
+		return job.Invalid("-f", "is it the right directory? -R also reads its subdirectories",
 			"there are no documents in %s", strings.Join(r.files, ", "))
 	}
 	r.p, r.c, r.ctx = r.Printer(r.cmd), r.Client(), r.Keyed(r.cmd.Context())
@@ -194,7 +194,7 @@ func (r *run) applyJobs(docs []*document, dryRun bool, fn func(*document, client
 	}
 	return r.c.ApplyJobs(r.ctx, &lines, o, func(res client.ApplyResult) error {
 		if res.Line < 1 || res.Line > len(sent) {
-			return fmt.Errorf("the node answers line %d of %d", res.Line, len(sent))
+			return fmt.Errorf("the node answered line %d of %d", res.Line, len(sent))
 		}
 		return fn(sent[res.Line-1], res)
 	})
@@ -291,7 +291,7 @@ func (r *run) end(all int) error {
 		return r.p.Err
 	case r.failed > 0:
 		return &job.Error{Code: r.first.Code, Message: fmt.Sprintf("%d of %d documents were refused", r.failed, all),
-			Remedy: "correct them and apply the files again: the others are left as they are"}
+			Remedy: "correct them and apply the files again: what is already applied is left as it is"}
 	case r.diff && r.created+r.changed+r.deleted > 0:
 		return exit.ErrChanges
 	}
@@ -307,7 +307,7 @@ func (r *run) planPrune(docs []*document) (gone []job.Job, err error) {
 	}
 	if !slices.ContainsFunc(docs, func(d *document) bool { return d.kind == kindJob && d.name != "" }) {
 		return nil, job.Invalid("--prune", "leave --prune out, or delete the jobs yourself",
-			"the files have no jobs, and every job of the set %q would be deleted; nothing was changed", r.set)
+			"the files contain no jobs, so every job of the set %q would be deleted; nothing was changed", r.set)
 	}
 	if slices.ContainsFunc(docs, func(d *document) bool { return d.err != nil }) {
 		return nil, nil
@@ -352,8 +352,9 @@ func (r *run) planPrune(docs []*document) (gone []job.Job, err error) {
 		if len(gone) > len(names) {
 			more = ", …"
 		}
-		return nil, job.Errorf(job.CodeState, fmt.Sprintf("if they are to go, give --prune-max %d", len(gone)),
-			"%d jobs of the set %q are in no file (%s%s), and --prune-max is %d; nothing was changed", len(gone), r.set,
+		return nil, job.Errorf(job.CodeState, fmt.Sprintf("if you want to delete them, give --prune-max %d", len(gone)),
+			"no file contains %d jobs of the set %q (%s%s), and "+
+				"--prune-max is %d; nothing was changed", len(gone), r.set,
 			strings.Join(names, ", "), more, r.pruneMax)
 	}
 	return gone, nil

@@ -142,7 +142,7 @@ func (d *document) decode() error {
 	d.kind = kindJob
 	if raw, ok := members["kind"]; ok {
 		if err := json.Unmarshal(raw, &d.kind); err != nil {
-			return job.Invalid("kind", "use job, calendar or queue", "%s is no kind", raw)
+			return job.Invalid("kind", "use job, calendar or queue", "%s is not a kind", raw)
 		}
 		delete(members, "kind")
 		var err error
@@ -164,14 +164,14 @@ func (d *document) decode() error {
 	case kindQueue:
 		if _, ok := members["paused"]; ok {
 			return job.Invalid("paused", "use `carillon queues pause`, and leave it out",
-				"a queue is paused by those who run it, and stays so")
+				"apply does not pause or resume queues")
 		}
 		if err := job.DecodeStrict(text, &d.queue); err != nil {
 			return err
 		}
 		d.name, d.namespace = d.queue.Name, d.queue.Namespace
 		if !job.QueueName(d.name) {
-			return job.Invalid("name", "use letters, digits, - _ .", "%q is no name of a queue", d.name)
+			return job.Invalid("name", "use letters, digits, - _ .", "%q is not a valid queue name", d.name)
 		}
 	default:
 		kinds := []string{kindJob, kindCalendar, kindQueue}
@@ -194,7 +194,7 @@ func (d *document) decodeJob(text []byte) error {
 	}
 	if d.name, d.namespace = strings.TrimSpace(spec.Name), spec.Namespace; d.name == "" {
 		return job.Invalid("name", "give it a name, or submit it with `carillon submit`",
-			"the job has no name, by which apply would find it again")
+			"the job has no name, and apply finds jobs by name")
 	}
 	var line bytes.Buffer
 	if err := json.Compact(&line, text); err != nil {
@@ -214,7 +214,8 @@ func twice(docs []*document) error {
 		}
 		k := key{d.kind, d.namespace, d.name}
 		if first := seen[k]; first != nil {
-			err := job.Invalid("name", "keep one of them; nothing was changed", "%s is in %s already", d.title(),
+			err := job.Invalid("name", "keep one of them; nothing was changed",
+				"%s is already defined in %s", d.title(),
 				first.where())
 			return d.at(err)
 		}

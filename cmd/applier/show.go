@@ -71,7 +71,7 @@ func (r *run) showDiff(d *document, res client.ApplyResult) error {
 	r.p.Printf("--- %s\n+++ %s, %s\n", title, title, d.where())
 	for _, c := range res.Changes {
 		if c.Large {
-			r.p.Printf("%s\n", r.p.Paint(terminal.Yellow, "! "+c.Field+" differs, and is too large to be shown"))
+			r.p.Printf("%s\n", r.p.Paint(terminal.Yellow, "! "+c.Field+" differs, and is too large to show"))
 			continue
 		}
 		before, err := fieldLines(c.Field, c.Before)

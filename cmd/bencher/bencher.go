@@ -32,10 +32,10 @@ type App struct {
 func Cmd(app App) *cobra.Command {
 	a := &app
 	c := &cobra.Command{Use: "bench", Args: cobra.NoArgs,
-		Short: "Measure a cluster: three processes that it starts, or one that is there (--addr)",
+		Short: "Measure a cluster: three processes that it starts, or an existing one (--addr)",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(
-		a.scenario("hot", "Many jobs due in one second: how long until all are run and recorded",
+		a.scenario("hot", "Many jobs due in the same second: how long until all have run and are recorded",
 			(*bench.Bench).Hot,
 			func(o *bench.Options, f *flags) {
 				f.jobs(o, 100_000)
@@ -65,28 +65,29 @@ func Cmd(app App) *cobra.Command {
 				f.workers(o)
 				o.Target = bench.TargetNoop
 			}),
-		a.scenario("idle", "What a cluster costs that has nothing to do", (*bench.Bench).IdleCPU,
+		a.scenario("idle", "What an idle cluster costs", (*bench.Bench).IdleCPU,
 			func(o *bench.Options, f *flags) {
 				f.duration(o, time.Minute)
-				f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs that are not due")
+				f.Flags().IntVar(&o.Idle, "idle", 100, "how many jobs to create, none of them due")
 				o.OwnWorkers = true
 			}),
-		a.scenario("elections", "Keep the machine busy: how often a leader that is alive is replaced",
+		a.scenario("elections", "Keep the machine busy: how often a live leader is replaced",
 			(*bench.Bench).Elections, func(o *bench.Options, f *flags) {
 				f.rate(o, 10)
 				f.duration(o, 10*time.Minute)
-				f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes beside the nodes")
+				f.Flags().IntVar(&o.Load, "load", 8, "how many busy processes to run beside the nodes")
 				f.idle(o)
 				f.workers(o)
 				o.Target = bench.TargetNoop
 			}),
-		a.scenario("submit", "Create jobs by many clients, one by one or in bulk", (*bench.Bench).Submit,
+		a.scenario("submit", "Create jobs from many clients, one by one or in bulk", (*bench.Bench).Submit,
 			func(o *bench.Options, f *flags) {
 				f.Flags().IntVar(&o.Clients, "clients", 64, "how many at a time")
 				f.Flags().IntVar(&o.Bulk, "bulk", 0, "how many jobs each request creates (default one, by itself)")
 				f.duration(o, 10*time.Second)
 			}),
-		a.scenario("load", "Create jobs in bulk: rate, size on disk, memory, takeover and start with them",
+		a.scenario("load", "Create jobs in bulk: rate, size on disk, memory, and how long a takeover and a start "+
+			"take with them",
 			(*bench.Bench).Load, func(o *bench.Options, f *flags) {
 				f.jobs(o, 1_000_000)
 			}),
@@ -104,7 +105,7 @@ func (f *flags) jobs(o *bench.Options, n int) {
 }
 
 func (f *flags) idle(o *bench.Options) {
-	f.Flags().IntVar(&o.Idle, "idle", 0, "how many more jobs that are not due")
+	f.Flags().IntVar(&o.Idle, "idle", 0, "how many additional jobs that are not due")
 }
 
 func (f *flags) rate(o *bench.Options, n int) {
@@ -117,8 +118,7 @@ func (f *flags) duration(o *bench.Options, d time.Duration) {
 
 func (f *flags) target(o *bench.Options) {
 	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
-		"noop: workers in processes of their own that answer at once; queue: the same by the pull API; "+
-			"http: a local server")
+		"noop: worker processes that answer at once; queue: the same through the pull API; http: a local server")
 	f.workers(o)
 }
 
@@ -136,9 +136,10 @@ func (a *App) scenario(use, short string,
 	var pairs int
 	var groups []int
 	c.Flags().IntVar(&pairs, "pairs", 0,
-		"measure plain and secure clusters in turn, or those with several --groups, so many of each, and compare them")
+		"compare plain and secure clusters, or clusters with different --groups: measure them in turn, this many of "+
+			"each")
 	c.Flags().IntSliceVar(&groups, "groups", []int{1},
-		"how many Raft groups have the jobs; of several numbers, such as 1,4,8, clusters are measured in turn")
+		"how many Raft groups hold the jobs; with several numbers, such as 1,4,8, such clusters are measured in turn")
 	compare := a.inDir(o, func(cmd *cobra.Command, bar *progress) error {
 		variants := bench.PlainAndSecure()
 		if len(groups) > 1 {
@@ -164,7 +165,7 @@ func (a *App) scenario(use, short string,
 		case pairs < 0:
 			return job.Invalid("--pairs", "use a number from 1 up", "%d pairs", pairs)
 		case several && cmd.Flags().Changed("addr"):
-			return job.Invalid("--pairs", "leave --addr out", "compared are clusters that this command starts")
+			return job.Invalid("--pairs", "leave --addr out", "only clusters that this command starts can be compared")
 		case several:
 			return compare(cmd, args)
 		}
@@ -201,14 +202,14 @@ func (a *App) growthCmd() *cobra.Command {
 	o := &bench.Options{}
 	var sizes []int
 	var plot string
-	c := &cobra.Command{Use: "growth", Short: "The hot second again, with more and more jobs that are not due",
+	c := &cobra.Command{Use: "growth", Short: "Repeat hot with more and more jobs that are not due",
 		Args: cobra.NoArgs}
 	f := &flags{c}
 	f.jobs(o, 50_000)
 	f.target(o)
 	c.Flags().IntSliceVar(&sizes, "sizes", []int{100_000, 1_000_000}, "how many jobs the cluster holds, smallest first")
-	c.Flags().StringVar(&plot, "plot", "", "file for a picture of it (SVG)")
-	c.Flags().IntVar(&o.Groups, "groups", 1, "how many Raft groups have the jobs")
+	c.Flags().StringVar(&plot, "plot", "", "SVG file to draw the result to")
+	c.Flags().IntVar(&o.Groups, "groups", 1, "how many Raft groups hold the jobs")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if len(sizes) == 0 || slices.Min(sizes) <= 0 || !slices.IsSorted(sizes) {
 			return job.Invalid("--sizes", "use numbers such as 100000,1000000",
@@ -243,7 +244,7 @@ func (a *App) inCluster(c *cobra.Command, o *bench.Options,
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many processes to start")
 	c.Flags().StringVar(&o.Dir, "data-dir", "", "directory for their data (default a temporary one)")
 	c.Flags().StringSliceVar(&o.NodeFlags, "node-flag", nil, "more flags for every node, such as --node-flag=--pprof")
-	c.Flags().BoolVar(&o.Secure, "secure", false, "start a secure cluster: TLS, and tokens")
+	c.Flags().BoolVar(&o.Secure, "secure", false, "start a secure cluster, with TLS and tokens")
 	return a.inDir(o, func(cmd *cobra.Command, bar *progress) error {
 		b, err := bench.Open(cmd.Context(), *o)
 		if err != nil {
@@ -299,12 +300,12 @@ func valid(c *cobra.Command, o *bench.Options) error {
 	}{{"jobs", o.Jobs}, {"rate", o.Rate}, {"workers", o.Workers}, {"slots", o.Slots}, {"clients", o.Clients},
 		{"kills", o.Kills}, {"load", o.Load}, {"duration", int(o.Duration)}} {
 		if f := c.Flags().Lookup(n.flag); f != nil && n.v <= 0 {
-			return job.Invalid("--"+n.flag, "use more than 0", "%s is too little", f.Value)
+			return job.Invalid("--"+n.flag, "use more than 0", "%s is too small", f.Value)
 		}
 	}
 	if o.Secure && o.Addr != "" {
 		return job.Invalid("--secure", "leave it out",
-			"it is for a cluster that this command starts, and --addr is there")
+			"it is for a cluster that this command starts, and --addr names an existing one")
 	}
 	if o.Groups < 1 || o.Groups > job.MaxGroups || o.Groups > 1 && o.Addr != "" {
 		return job.Invalid("--groups", fmt.Sprintf("use a number from 1 to %d, without --addr", job.MaxGroups),
@@ -315,7 +316,7 @@ func valid(c *cobra.Command, o *bench.Options) error {
 	}
 	if c.Flags().Lookup("kills") != nil && (o.Nodes < 3 || o.Addr != "") {
 		return job.Invalid("--nodes", "use --nodes 3 or more, without --addr",
-			"to lose a leader takes a cluster of three that this command started")
+			"killing leaders needs a cluster of at least three nodes that this command started")
 	}
 	return nil
 }
@@ -332,7 +333,7 @@ func (a *App) result(cmd *cobra.Command, r *bench.Result) error {
 		}
 	}
 	if len(r.Problems) > 0 {
-		return errors.New("the work was not right, so there is no figure for how fast it was")
+		return errors.New("the work was wrong, so there is no figure for its speed")
 	}
 	return nil
 }

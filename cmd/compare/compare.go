@@ -41,10 +41,11 @@ func With(ctx context.Context, c *client.Client, ends []datadir.End) (out []Resu
 		case err != nil:
 			return nil, err
 		case h.ClusterID != e.ClusterID || h.Epoch != e.Epoch:
-			one.Text = fmt.Sprintf("%s cannot be compared: it is of cluster %s, epoch %d, and node %s is in "+
+			one.Text = fmt.Sprintf("%s cannot be compared: it belongs to cluster %s, epoch %d, and node %s to "+
 				"cluster %s, epoch %d", what, e.ClusterID, e.Epoch, h.NodeID, h.ClusterID, h.Epoch)
 		case h.Hash == "" && e.Index < h.Oldest:
-			one.Text = fmt.Sprintf("%s cannot be compared: it ends at entry %d, and node %s knows entries from %d on",
+			one.Text = fmt.Sprintf("%s cannot be compared: it ends at entry %d, and node %s only remembers entries "+
+				"from %d on",
 				what, e.Index, h.NodeID, h.Oldest)
 		case h.Hash == "":
 			one.Text = fmt.Sprintf("%s cannot be compared: it ends at entry %d, and that of node %s at %d", what,

@@ -51,14 +51,15 @@ func (v view) token() string {
 // Cmd is `carillon context`.
 func Cmd(app App) *cobra.Command {
 	a := &app
-	c := a.listCmd("context", "List the contexts that login kept, and choose one")
+	c := a.listCmd("context", "List the saved contexts, and choose one")
 	c.Aliases = []string{"contexts", "ctx"}
-	c.Long = "A context is a cluster as commands reach it: addresses, CA, token and namespace. `carillon login` " +
-		"makes one. What is typed, --context too, comes before the environment, and that before the current context."
+	c.Long = "A context is how commands reach a cluster: addresses, CA, token and namespace. `carillon login` makes " +
+		"one. Flags, including --context, take precedence over the environment, and the environment over the " +
+		"current context."
 	c.Example = "  carillon context\n  carillon context use staging\n  carillon --context staging jobs"
 	list := a.listCmd("list", "List the contexts")
 	list.Aliases = []string{"ls"}
-	remove := a.about("remove NAME", "Forget a context, and its token", cobra.ExactArgs(1), a.remove)
+	remove := a.about("remove NAME", "Delete a context and its token", cobra.ExactArgs(1), a.remove)
 	remove.Aliases = []string{"rm", "delete"}
 	c.AddCommand(list, a.about("use NAME", "Make a context the current one", cobra.ExactArgs(1), a.use),
 		a.about("show [NAME]", "Show a context, without its token", cobra.MaximumNArgs(1), a.show), remove)
@@ -69,9 +70,9 @@ func Cmd(app App) *cobra.Command {
 func Logout(app App) *cobra.Command {
 	a := &app
 	return &cobra.Command{Use: "logout", Args: cobra.NoArgs,
-		Short: "Forget the token of the context; its address stays",
-		Long: "Forget the token of the current context, or of the one that --context names. The token goes on being " +
-			"valid: `carillon token revoke` ends it.",
+		Short: "Delete the token of a context; keep its address",
+		Long: "Delete the stored token of the current context, or of the one that --context names. The token itself " +
+			"stays valid until `carillon token revoke`.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.logout(cmd) }}
 }
 
@@ -163,7 +164,7 @@ func (a *App) use(cmd *cobra.Command, all login.Config, args []string) error {
 	return a.Result(cmd, a.view(all, args[0]), func(p *output.Printer) {
 		p.Printf("the context is %s now, %s\n", args[0], all.Contexts[args[0]].Addr)
 		if name := a.Env(login.EnvName); name != "" && name != args[0] {
-			p.Printf("but %s is set to %s in this shell, and comes first\n", login.EnvName, name)
+			p.Printf("but %s is set to %s in this shell and takes precedence\n", login.EnvName, name)
 		}
 	})
 }
@@ -175,7 +176,7 @@ func (a *App) show(cmd *cobra.Command, all login.Config, args []string) error {
 	}
 	if name == "" {
 		return job.Errorf(job.CodeNotFound, "`carillon login ADDR` makes one; `carillon context` lists them",
-			"no context is the current one")
+			"there is no current context")
 	}
 	if _, err := all.Get(name); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (a *App) remove(cmd *cobra.Command, all login.Config, args []string) error 
 	return a.Result(cmd, v, func(p *output.Printer) {
 		p.Printf("removed %s\n", args[0])
 		if was {
-			p.Printf("no context is the current one now: commands go to %s. carillon context use NAME chooses one\n",
+			p.Printf("there is no current context now: commands go to %s. carillon context use NAME chooses one\n",
 				client.DefaultAddr)
 		}
 	})
@@ -237,6 +238,6 @@ func (a *App) logout(cmd *cobra.Command) error {
 			p.Printf("context %s has no token\n", name)
 			return
 		}
-		p.Printf("the token of context %s is forgotten here; it is valid until it expires or is revoked\n", name)
+		p.Printf("the token of context %s is deleted here; it stays valid until it expires or is revoked\n", name)
 	})
 }

@@ -124,14 +124,14 @@ func unknown(cmd *cobra.Command, typed []string) error {
 			every += "s"
 		}
 		return job.Errorf(job.CodeInvalid, "did you mean `"+cmd.CommandPath()+" --watch="+every+"`?",
-			"the interval of --watch stands after a =")
+			"the interval of --watch needs an = before it")
 	}
 	if !cmd.HasSubCommands() {
 		remedy := "`" + cmd.CommandPath() + " --help` says more"
 		if f := cmd.Flags().ShorthandLookup("f"); f != nil && f.Value.Type() != "bool" && !f.Changed {
 			remedy = "did you mean `" + cmd.CommandPath() + " -f " + strings.Join(quoted(rest), " -f ") + "`?"
 		}
-		return job.Errorf(job.CodeInvalid, remedy, "`%s` takes no argument, and %q is one", cmd.CommandPath(), word)
+		return job.Errorf(job.CodeInvalid, remedy, "`%s` takes no argument, but got %q", cmd.CommandPath(), word)
 	}
 	remedy := "`" + cmd.CommandPath() + " --help` lists the commands"
 	cmd.SuggestionsMinimumDistance = 2

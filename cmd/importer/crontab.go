@@ -30,11 +30,11 @@ func Crontab(a App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "crontab FILE|DIR|- ...",
 		Short: "Print the jobs of crontabs as job files",
-		Long: `Print a job file for every line of the crontabs, to be read, corrected and submitted. Nothing is submitted.
+		Long: `Print a job file for every line of the crontabs, for you to read, correct and submit. Nothing is submitted.
 
-The jobs keep cron's meaning: the same times, environment and user, on the same host; runs may overlap, and nothing is
-repeated or made up for. A note on standard error says what is different, line by line. Lines that cannot be a job are
-left out and said, and the exit code is then 1.`,
+The jobs behave as under cron: the same times, environment and user, on the same host; runs may overlap, and nothing is
+retried or caught up. Notes on standard error say what differs, line by line. Lines that cannot become a job are left
+out and reported, and the exit code is then 1.`,
 		Example: `  crontab -l | carillon import crontab - > jobs.yaml
   carillon import crontab /etc/crontab /etc/cron.d > jobs.yaml
   carillon import crontab - --host web1 --tz Europe/Berlin < web1.crontab | carillon submit -`,
@@ -43,20 +43,19 @@ left out and said, and the exit code is then 1.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.zone, "tz", "",
-		"IANA time zone that cron ran in (default that of this machine); CRON_TZ in a file wins")
-	fl.StringVar(&f.host, "host", "", "machine that the jobs run on: their workers need the tag host with this value "+
-		"(default this machine)")
+		"IANA time zone that cron ran in (default this machine's); CRON_TZ in a file takes precedence")
+	fl.StringVar(&f.host, "host", "", "machine that the jobs run on: their workers need the tag host with this "+
+		"value (default this machine)")
 	fl.BoolVar(&f.anyHost, "any-host", false, "let the jobs run on any worker")
-	fl.StringVar(&f.user, "user", "", "user that the jobs of a file without a column for the user run as (default the "+
-		"worker's)")
-	fl.BoolVar(&f.asWorker, "as-worker", false, "leave users out: all jobs run as the worker's user")
+	fl.StringVar(&f.user, "user", "", "user to run jobs as, for a file without a user column (default the worker's)")
+	fl.BoolVar(&f.asWorker, "as-worker", false, "ignore users: all jobs run as the worker's user")
 	fl.BoolVar(&f.column, "user-column", false,
 		"the sixth field is a user (default for /etc/crontab and files in a directory cron.d)")
 	fl.BoolVar(&f.noColumn, "no-user-column", false, "the sixth field begins the command")
 	fl.BoolVar(&f.mail, "mail", false,
 		"mail the addresses of MAILTO when a job begins to fail and when it works again; "+
 			"the nodes need --smtp-addr")
-	fl.StringVar(&f.prefix, "prefix", "", "put this before the names of the jobs")
+	fl.StringVar(&f.prefix, "prefix", "", "prefix for the names of the jobs")
 	fl.DurationVar(&f.timeout, "timeout", 24*time.Hour, "how long a run may take; cron has no limit")
 	c.MarkFlagsMutuallyExclusive("host", "any-host")
 	c.MarkFlagsMutuallyExclusive("user", "as-worker")
@@ -74,7 +73,7 @@ type crontabFile struct {
 
 func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 	if f.timeout <= 0 {
-		return job.Invalid("--timeout", "use a duration such as 24h", "%s is not a time that a run may take", f.timeout)
+		return job.Invalid("--timeout", "use a duration such as 24h", "%s is not a valid timeout", f.timeout)
 	}
 	zone, err := a.zone(f.zone)
 	if err != nil {
@@ -101,8 +100,9 @@ func (f *crontabFlags) run(a App, cmd *cobra.Command, args []string) error {
 	out := printer{app: a, cmd: cmd}
 	for _, file := range files {
 		if !f.noColumn && !file.column && crontab.HasUsers(file.data) {
-			out.note("%s: the sixth field of every line looks like a user, as in /etc/crontab: it is taken for the "+
-				"command. Give --user-column if it is one, --no-user-column if it is not", file.name)
+			out.note("%s: the sixth field of every line looks like a user, as in /etc/crontab, but is read as the "+
+				"beginning of the command. Give --user-column if it is a "+
+				"user, --no-user-column if it is not", file.name)
 		}
 		for _, l := range r.Read(file.data, file.column, file.user) {
 			err := out.print(found{place: fmt.Sprintf("%s:%d", file.name, l.Number), text: l.Text, spec: l.Job,

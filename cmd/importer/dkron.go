@@ -17,18 +17,18 @@ func Dkron(a App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dkron FILE|-",
 		Short: "Print the jobs of a Dkron cluster as job files",
-		Long: `Print a job file for every job of what a Dkron server answers to GET /v1/jobs. Nothing is submitted.
+		Long: `Print a job file for every job in the response of a Dkron server to GET /v1/jobs. Nothing is submitted.
 
-The jobs keep Dkron's meaning: concurrency, retries at once, nothing made up for after an outage. A note on standard
-error says what is different, job by job. Jobs that cannot be carried over are left out and said, and the exit code is
+The jobs behave as under Dkron: concurrency, immediate retries, nothing caught up after an outage. Notes on standard
+error say what differs, job by job. Jobs that cannot be converted are left out and reported, and the exit code is
 then 1.`,
 		Example: `  curl -s http://dkron:8080/v1/jobs | carillon import dkron - > jobs.yaml`,
 		Args:    cobra.ExactArgs(1),
 	}
 	fl := c.Flags()
 	fl.StringVar(&zone, "tz", "",
-		"IANA time zone of the Dkron servers, for jobs without one (default that of this machine)")
-	fl.BoolVar(&o.Disabled, "disabled", false, "print jobs that are disabled too")
+		"IANA time zone of the Dkron servers, for jobs without one (default this machine's)")
+	fl.BoolVar(&o.Disabled, "disabled", false, "also print disabled jobs")
 	fl.BoolVar(&o.Mail, "mail", false,
 		"mail the owner when a job begins to fail and when it works again; the nodes need --smtp-addr")
 	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -51,8 +51,8 @@ then 1.`,
 		}
 		jobs, err := dkron.Read(data, o)
 		if err != nil {
-			return job.Errorf(job.CodeMalformed, "give what a Dkron server answers to GET /v1/jobs",
-				"this is not a list of Dkron's jobs: %v", err)
+			return job.Errorf(job.CodeMalformed, "give it the response of a Dkron server to GET /v1/jobs",
+				"this is not a list of Dkron jobs: %v", err)
 		}
 		out := printer{app: a, cmd: cmd}
 		for i, j := range jobs {

@@ -38,7 +38,7 @@ type Flags struct {
 func (f *Flags) Register(fl *pflag.FlagSet) {
 	others := map[string]bool{}
 	fl.VisitAll(func(flag *pflag.Flag) { others[flag.Name] = true })
-	fl.StringVar(&f.name, "name", "", "name of the job; without one it is known by its id")
+	fl.StringVar(&f.name, "name", "", "name of the job; without one it only has an id")
 	fl.StringVar(&f.schedule, "schedule", "", "cron expression, \"@every 90s\", RRULE, RFC 3339 instant or @manual")
 	fl.StringVar(&f.at, "at", "", "run once: 10m, +1d, 09:00 (the next one in the zone of --tz), or RFC 3339")
 	fl.StringVar(&f.tz, "tz", "", "IANA time zone of the schedule (default UTC)")
@@ -48,13 +48,13 @@ func (f *Flags) Register(fl *pflag.FlagSet) {
 		"while an earlier run is open: skip, queue, allow or replace (default skip)")
 	fl.IntVar(&f.concurrency, "concurrency", 0, "with --overlap allow: how many runs at once")
 	fl.StringVar(&f.delivery, "delivery", "", "at_least_once or at_most_once (default at_least_once)")
-	fl.StringVar(&f.timeout, "timeout", "", "of one attempt (default 5m)")
+	fl.StringVar(&f.timeout, "timeout", "", "how long one attempt may take (default 5m)")
 	fl.StringVar(&f.deadline, "deadline", "", "start within this time or not at all")
 	fl.IntVar(&f.maxRetries, "max-retries", 0, "attempts after the first (default 3)")
 	fl.StringVar(&f.backoff, "backoff", "", "immediate, linear or exponential (default exponential)")
 	fl.StringVar(&f.base, "backoff-base", "", "first delay between attempts (default 1s)")
 	fl.StringVar(&f.cap, "backoff-cap", "", "longest delay between attempts (default 5m)")
-	fl.StringVar(&f.jitter, "jitter", "", "spread the job by up to this, always the same")
+	fl.StringVar(&f.jitter, "jitter", "", "delay each run by up to this much, always by the same amount for this job")
 	fl.StringVar(&f.missed, "missed", "", "after an outage: skip, run_once or run_all (default run_once)")
 	fl.StringVar(&f.missedWindow, "missed-window", "", "how old a missed occurrence may be (default auto)")
 	fl.IntVar(&f.maxRuns, "max-runs", 0, "complete the job after this many runs")
@@ -65,12 +65,12 @@ func (f *Flags) Register(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.workers, "worker", nil, "tag k=v that a worker must have; repeatable")
 	fl.StringVar(&f.retention, "retention", "", "how long a finished one-off job is kept (default 24h)")
 	fl.StringVar(&f.notifyWebhook, "notify-webhook", "",
-		"tell this URL, or webhook known to the nodes, when the job begins to fail and when it works again")
-	fl.StringArrayVar(&f.notifyEmail, "notify-email", nil, "tell this address; repeatable")
-	fl.StringSliceVar(&f.notifyOn, "notify-on", nil, "tell only this: failure or recovery (default both)")
+		"notify this URL, or webhook that the nodes know by name, when the job begins to fail and when it works again")
+	fl.StringArrayVar(&f.notifyEmail, "notify-email", nil, "notify this e-mail address; repeatable")
+	fl.StringSliceVar(&f.notifyOn, "notify-on", nil, "notify only about this: failure or recovery (default both)")
 	fl.StringVar(&f.dstGap, "dst-gap", "", "run_after or skip (default run_after)")
 	fl.StringVar(&f.dstOverlap, "dst-overlap", "", "first or both")
-	fl.StringVar(&f.keyTemplate, "key-template", "", "template of the idempotency key that the target receives")
+	fl.StringVar(&f.keyTemplate, "key-template", "", "template for the idempotency key that the target receives")
 	fl.VisitAll(func(flag *pflag.Flag) {
 		if !others[flag.Name] {
 			f.names = append(f.names, flag.Name)

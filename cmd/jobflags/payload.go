@@ -72,12 +72,12 @@ func (f *kindFlags) payload() (job.Type, json.RawMessage, error) {
 	}
 	if n != 1 {
 		return "", nil, usage("give one of "+Choices()+", or a file", "%s",
-			map[bool]string{true: "the job has nothing to do", false: "the job has several things to do"}[n == 0])
+			map[bool]string{true: "the job has nothing to do", false: "the job has more than one thing to do"}[n == 0])
 	}
 	for _, flag := range f.flags {
 		own := func(o executor.Flag) bool { return o.Name == flag.Name }
 		if f.given(flag) && flag.Name != chosen.Name && !slices.ContainsFunc(chosen.With, own) {
-			return "", nil, usage("leave it out", "this flag is not for a %s job: --%s", chosen.Name, flag.Name)
+			return "", nil, usage("leave it out", "--%[2]s does not apply to a %[1]s job", chosen.Name, flag.Name)
 		}
 	}
 	p, err := chosen.Payload(f)

@@ -66,7 +66,7 @@ func (c *Choice) Register(root *cobra.Command, isJSON *bool, env func(string) st
 			*isJSON = *isJSON || c.asksJSON
 			return err
 		})
-	fl.BoolVarP(&c.Quiet, "quiet", "q", false, "print only the name, or the id, of what was made or found")
+	fl.BoolVarP(&c.Quiet, "quiet", "q", false, "print only names, or ids where there is no name")
 	var names []string
 	for _, f := range forms {
 		names = append(names, string(f))
@@ -197,7 +197,7 @@ func (c *Choice) Check(cmd *cobra.Command, v any, all bool) error {
 		return refuse(cmd, FormName, []Form{FormName})
 	case scope == namedInNamespace && all:
 		return job.Invalid("--output", "give one namespace, with -n",
-			"the names of several namespaces could not be told apart")
+			"names from several namespaces could not be told apart")
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func jobFiles(page wire.JobPage) ([]byte, error) {
 			out.Write(text)
 			continue
 		}
-		fmt.Fprintf(&out, "# %s has no name, by which apply would find it; `carillon submit` takes it:\n", j.ID)
+		fmt.Fprintf(&out, "# %s has no name, so apply could not find it; `carillon submit` takes it:\n", j.ID)
 		for line := range bytes.Lines(text) {
 			out.WriteString("# ")
 			out.Write(line)

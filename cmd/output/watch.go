@@ -72,7 +72,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			if lost == zero {
 				lost = w.Now()
 			}
-			note := fmt.Sprintf("away since %s, trying again: %s", lost.Format("15:04:05"), Line(err.Error()))
+			note := fmt.Sprintf("no answer since %s, trying again: %s", lost.Format("15:04:05"), Line(err.Error()))
 			err = w.draw(last, note, lines)
 		default:
 			if text := err.Error(); text != said {

@@ -69,7 +69,7 @@ func TestWatchOnAScreen(t *testing.T) {
 	out, said, err := watch(t, FormTable, 4, true, "1|a\nb\n", errors.New("connection refused"), "2|a\nb\nc\nd\n")
 	away := time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC).Local().Format("15:04:05")
 	want := "\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h" +
-		"\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\naway since " + away + ", trying again: connection refused\x1b[K\n\x1b[J\x1b[?7h" +
+		"\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\nno answer since " + away + ", trying again: connection refused\x1b[K\n\x1b[J\x1b[?7h" +
 		"\x1b[?7l\x1b[Ha\x1b[K\nb\x1b[K\n… and 2 lines more\x1b[K\n\x1b[J\x1b[?7h"
 	if err != nil || said != "" || out != want {
 		t.Errorf("%q, %q, %v, want\n%q", out, said, err, want)

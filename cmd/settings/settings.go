@@ -37,7 +37,8 @@ var secrets = []string{"broker", "egress-proxy", "notify-webhook", "token"}
 // Add gives a command --config, and its flags their values before it runs.
 func Add(c *cobra.Command, env func(string) string) {
 	c.Flags().String(fileFlag, "",
-		"YAML file with flags by their names, below what the command line and the environment say (or CARILLON_CONFIG)")
+		"YAML file with flags by their names; the command line and the environment take precedence (or "+
+			"CARILLON_CONFIG)")
 	run := c.PreRunE
 	c.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if _, err := Fill(cmd, env); err != nil {
@@ -155,10 +156,10 @@ func set(f *pflag.Flag, where string, values []string) (err error) {
 	} else if len(values) == 1 {
 		err = f.Value.Set(values[0])
 	} else {
-		err = errors.New("it takes one value")
+		err = errors.New("give it a single value")
 	}
 	if err != nil {
-		return job.Invalid(where, fmt.Sprintf("--%s: %s", f.Name, f.Usage), "%q is not a value of --%s: %v",
+		return job.Invalid(where, fmt.Sprintf("--%s: %s", f.Name, f.Usage), "%q is not a valid value for --%s: %v",
 			strings.Join(hide(f.Name, values), ","), f.Name, err)
 	}
 	f.Changed = true

@@ -15,8 +15,8 @@ type Groups int
 // Register declares the flag.
 func (g *Groups) Register(fl *pflag.FlagSet) {
 	fl.Var(g, "groups",
-		"with --bootstrap: over how many Raft groups the cluster has its jobs, 1 to 64; more by "+
-			"'cluster grow-groups' (default 1)")
+		"with --bootstrap or --cluster: how many Raft groups hold the cluster's jobs, 1 to 64; 'cluster "+
+			"grow-groups' adds more later (default 1)")
 }
 
 func (g *Groups) String() string {

@@ -58,10 +58,10 @@ func follow(ctx context.Context, w io.Writer, goesOn string, ask func() (done bo
 
 // Remove takes a node out of the cluster. If it has replicas of groups, other nodes are given them first.
 func Remove(ctx context.Context, c *client.Client, id string, w io.Writer) error {
-	return follow(ctx, w, id+" goes on leaving; `carillon cluster remove "+id+"` waits for it again",
+	return follow(ctx, w, id+" is still leaving; `carillon cluster remove "+id+"` waits for it again",
 		func() (bool, string, error) {
 			r, err := c.BeginRemoval(ctx, id)
-			return r.Removed, id + " is leaving: " + job.GroupNames(r.Groups...) + " still to go on without it", err
+			return r.Removed, id + " is leaving: " + job.GroupNames(r.Groups...) + " still to hand over", err
 		})
 }
 
@@ -108,7 +108,7 @@ func MoveText(r client.GroupMove) string {
 func GroupNumber(text string) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n > job.MaxGroups {
-		return 0, job.Invalid("GROUP", "`carillon status` lists them", "%q is no number of a group", text)
+		return 0, job.Invalid("GROUP", "`carillon status` lists them", "%q is not the number of a group", text)
 	}
 	return uint32(n), nil
 }

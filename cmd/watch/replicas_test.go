@@ -51,8 +51,8 @@ func TestRemove(t *testing.T) {
 	if err := Remove(t.Context(), c, "n4", &out); err != nil {
 		t.Fatal(err)
 	}
-	want := "n4 is leaving: groups 1, 2 still to go on without it\nthere is no leader\n" +
-		"n4 is leaving: group 2 still to go on without it\n"
+	want := "n4 is leaving: groups 1, 2 still to hand over\nthere is no leader\n" +
+		"n4 is leaving: group 2 still to hand over\n"
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}

@@ -46,7 +46,7 @@ func Rotation(ctx context.Context, c *client.Client, r *client.Rotation) error {
 			*r, unheard = *s.Rotation, rotationLooks
 		default:
 			if unheard++; unheard >= rotationLooks {
-				return job.Errorf(job.CodeState, "see who did with `carillon audit --action cluster`",
+				return job.Errorf(job.CodeState, "`carillon audit --action cluster` shows who did that",
 					"the rotation to the CA %s was given up", next)
 			}
 		}
@@ -59,7 +59,7 @@ func RotationText(r *client.Rotation) string {
 	if r == nil {
 		return ""
 	}
-	text := "the CA " + r.Next + " takes the place of " + r.CA
+	text := "the CA " + r.Next + " replaces " + r.CA
 	if len(r.Missing) > 0 {
 		text += "; still to come: " + strings.Join(r.Missing, ", ")
 	}

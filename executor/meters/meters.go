@@ -44,7 +44,7 @@ func New(version string, types []job.Type) *Meters {
 	m := &Meters{
 		registry: metric.New(version),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carillon_worker_attempts_total",
-			Help: "Attempts that this worker started and that ended, by status."}, []string{"type", "status"}),
+			Help: "Attempts that ended on this worker, by status."}, []string{"type", "status"}),
 		duration: prometheus.NewHistogramVec(metric.Native(prometheus.HistogramOpts{
 			Name: "carillon_worker_attempt_duration_seconds", Buckets: buckets,
 			Help: "How long attempts took, from their start to their end."}), []string{"type"}),
@@ -131,7 +131,7 @@ func (m *Meters) Listen(addr string, log *slog.Logger) (stop func(), err error) 
 	go func() {
 		defer close(done)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Warn("metrics not served any more", "address", addr, "error", err)
+			log.Warn("metrics no longer served", "address", addr, "error", err)
 		}
 	}()
 	log.Info("metrics served", "address", l.Addr().String())

@@ -25,7 +25,7 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("the hash over all entries up to %d is %s and the leader's %s", d.Mine.Index,
+	return fmt.Sprintf("the hash over all entries up to %d is %s, and the leader's is %s", d.Mine.Index,
 		Text(d.Mine.Chain), Text(d.Theirs))
 }
 

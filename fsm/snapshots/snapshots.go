@@ -67,7 +67,7 @@ func New(dir string, st *store.Store) (*Store, error) {
 	}
 	if _, err := os.Stat(s.received(m.ID)); errors.Is(err, os.ErrNotExist) && st.Counters().Index < m.State {
 		return nil, fmt.Errorf("the state file ends at entry %d, but the newest snapshot contains entry %d: a file "+
-			"was lost or put back from another time; restore the whole data directory, or remove it and "+
+			"was lost, or replaced by an older or newer copy; restore the whole data directory, or remove it and "+
 			"let the node rejoin", st.Counters().Index, m.State)
 	}
 	return s, nil

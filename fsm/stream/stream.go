@@ -68,8 +68,8 @@ func ReadHeader(r io.Reader) (Header, error) {
 		return h, fmt.Errorf("fsm: snapshot header: %w", err)
 	}
 	if h.Format != store.Format {
-		return h, fmt.Errorf("fsm: the snapshot has format %d and this binary reads format %d: use the "+
-			"carillon that wrote it", h.Format, store.Format)
+		return h, fmt.Errorf("fsm: the snapshot has format %d, and this binary reads format %d: use the carillon "+
+			"that wrote it", h.Format, store.Format)
 	}
 	return h, nil
 }
@@ -83,7 +83,8 @@ func (h Header) Body(w io.Writer, r io.Reader) error {
 		return err
 	}
 	if n != h.Size || sum.Sum32() != h.Sum {
-		return fmt.Errorf("the snapshot is damaged: %d bytes with checksum %08x, its header says %d with %08x",
+		return fmt.Errorf("the snapshot is damaged: it has %d bytes with checksum %08x, and its header says %d with "+
+			"%08x",
 			n, sum.Sum32(), h.Size, h.Sum)
 	}
 	return nil

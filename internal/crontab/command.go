@@ -22,7 +22,7 @@ func (t *table) command(l *Line, text string) (p job.ShellPayload, ok bool) {
 			case 's': // one at a time
 				l.Job.Overlap = job.OverlapSkip
 			default:
-				l.fail("%q is no option of cron: -n, -q, -s", option)
+				l.fail("%q is not an option of cron: use -n, -q or -s", option)
 				return p, false
 			}
 		}
@@ -34,14 +34,14 @@ func (t *table) command(l *Line, text string) (p job.ShellPayload, ok bool) {
 		return p, false
 	}
 	if strings.HasSuffix(command, `\`) && !hasInput {
-		l.note("cron does not join lines: the \\ at the end is a part of the command")
+		l.note("cron does not join lines: the \\ at the end is part of the command")
 	}
 	env := t.environment()
 	shell := env["SHELL"]
 	if hasInput {
 		if !bourne.MatchString(shell) {
-			l.fail("the text after %% is the command's input, and how %s takes it in a script is not known: put "+
-				"it into a script", shell)
+			l.fail("the text after %% is the command's input, which cannot be written as a script for %s: put it "+
+				"into a script file", shell)
 			return p, false
 		}
 		command = hereDocument(command, input)

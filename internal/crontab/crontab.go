@@ -63,10 +63,10 @@ func (r *Reader) Read(data []byte, column bool, user string) []Line {
 		l := Line{Number: n, Text: text}
 		t.read(&l)
 		if l.Job != nil && cr {
-			l.note("the carriage return at the end of the line is left out; cron hands it to the command")
+			l.note("the carriage return at the end of the line is dropped; cron would pass it to the command")
 		}
 		if l.Job != nil && !ended {
-			l.note("cron refuses a last line without a line feed; it is carried over")
+			l.note("cron refuses a last line without a newline; it is converted anyway")
 		}
 		lines = append(lines, l)
 	}
@@ -136,8 +136,8 @@ func (t *table) read(l *Line) {
 var ours = map[string]string{
 	"MAILTO": "", "RANDOM_DELAY": "", "CRON_TZ": "",
 	"MAILFROM":                  "the sender of mail is the nodes' --smtp-from",
-	"CONTENT_TYPE":              "it is about cron's mail",
-	"CONTENT_TRANSFER_ENCODING": "it is about cron's mail",
+	"CONTENT_TYPE":              "it concerns cron's mail",
+	"CONTENT_TRANSFER_ENCODING": "it concerns cron's mail",
 }
 
 // checkVariable says what is lost of a variable; the environment of a job leaves it out.
@@ -194,10 +194,11 @@ func (t *table) entry(l *Line) {
 		case secondsRE.MatchString(word):
 			spec.Schedule, wild = "@every "+word[1:]+"s", true
 			spec.Overlap = job.OverlapSkip
-			l.note("FreeBSD counts %s seconds from the end of a run; this job starts every %[1]s seconds and skips "+
-				"while one is open", word[1:])
+			l.note("FreeBSD counts %s seconds from the end of a run; this job starts every %[1]s seconds, and skips "+
+				"a start while a run is open", word[1:])
 		default:
-			l.fail("%q is none of cron's words: @yearly, @monthly, @weekly, @daily, @midnight, @hourly, @reboot", word)
+			l.fail("cron does not know %q; it knows @yearly, @monthly, @weekly, @daily, @midnight, @hourly and "+
+				"@reboot", word)
 			return
 		}
 	} else {
@@ -217,7 +218,8 @@ func (t *table) entry(l *Line) {
 	if t.column {
 		user, rest = cutField(rest)
 		if rest == "" {
-			l.fail("there is no command after the user %q: is the table one without users (--no-user-column)?", user)
+			l.fail("there is no command after the user %q: is this a crontab without a user column "+
+				"(--no-user-column)?", user)
 			return
 		}
 	}
@@ -243,7 +245,7 @@ func (t *table) owner(l *Line, p *job.ShellPayload, user string) bool {
 		return true
 	}
 	if !job.UserName(user) {
-		l.fail("%q is not the name of a user; of FreeBSD's user:group/class only the user can be carried over", user)
+		l.fail("%q is not the name of a user; of FreeBSD's user:group/class only the user can be converted", user)
 		return false
 	}
 	p.User = user
@@ -271,7 +273,7 @@ func (t *table) zone(l *Line, wild bool) bool {
 		return false
 	}
 	if tz := t.env["TZ"]; tz != "" && t.env["CRON_TZ"] == "" && tz != zone {
-		l.note("TZ=%s is the command's; cron read the schedule in the zone of the host, here %s", tz, zone)
+		l.note("TZ=%s is for the command; cron reads the schedule in the zone of the host, here %s", tz, zone)
 	}
 	l.Job.Timezone = zone
 	// A job with a wildcard in minute or hour follows the wall clock, and so has nothing in an hour that is left out
@@ -286,7 +288,7 @@ func (t *table) zone(l *Line, wild bool) bool {
 		return false
 	}
 	if !wild && daylight.SeveralInGap(l.Job, t.o.Now) {
-		l.note("where the clock goes forward cron makes up for every run that is left out; Carillon runs once")
+		l.note("when the clock goes forward, cron makes up every run that it skipped; Carillon runs once")
 	}
 	return true
 }
@@ -306,11 +308,11 @@ func (t *table) mail(l *Line) {
 	}
 	switch {
 	case known != nil && !t.o.Mail:
-		l.note("cron mails every output to %s; output is in the history, and with --mail Carillon mails when the "+
+		l.note("cron mails all output to %s; Carillon keeps it in the history, and with --mail it mails when the "+
 			"job begins to fail", strings.Join(known, ", "))
 	case known != nil:
 		l.Job.Notify = &job.Notify{Email: known}
-		l.note("cron mails every output to %s; Carillon mails when the job begins to fail and when it works again",
+		l.note("cron mails all output to %s; Carillon mails when the job begins to fail and when it works again",
 			strings.Join(known, ", "))
 	}
 	if local != nil {

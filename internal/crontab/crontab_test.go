@@ -127,7 +127,7 @@ func TestCommands(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		`@reboot start`:                   "@reboot",
-		`@fortnightly x`:                  "none of cron's words",
+		`@fortnightly x`:                  "cron does not know",
 		`* * * * *`:                       "command",
 		`* * * *`:                         "five fields",
 		`60 * * * * x`:                    "not within 0-59",
@@ -140,9 +140,9 @@ func TestRefused(t *testing.T) {
 		`*/0 * * * * x`:                   "step",
 		`* 22-4 * * * x`:                  "runs backwards",
 		`0 0 31 2 * x`:                    "",
-		`0 0 */2,5 * 1 x`:                 "both fields must allow",
+		`0 0 */2,5 * 1 x`:                 "both fields allow",
 		`1,,2 * * * * x`:                  "is empty",
-		`* * * * * -x cmd`:                "no option",
+		`* * * * * -x cmd`:                "not an option",
 		"SHELL=/bin/csh\n* * * * * cat%x": "input",
 		"HOME=tmp\n* * * * * x":           "absolute",
 		"CRON_TZ=Mars/Base\n* * * * * x":  "not a zone",

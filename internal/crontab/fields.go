@@ -68,14 +68,15 @@ func readFields(texts [5]string) (times, error) {
 			stepped, i = dow, dayOfWeek
 		}
 		if parts[i][0] != '*' {
-			return t, fmt.Errorf("%s: cron takes %q for a day that both fields must allow, which one schedule here "+
-				"cannot say: test the day in the command", fields[i].name, stepped.text)
+			return t, fmt.Errorf("%s: because of %q, cron runs only on days that both fields allow, which a "+
+				"schedule here cannot express: test the day in the command", fields[i].name, stepped.text)
 		}
 	}
 	for i, s := range sets {
 		if s.random != nil {
 			t.notes = append(t.notes, fmt.Sprintf(
-				"%s: cron draws %s anew at each start; here it is a stable hash of the job", fields[i].name, s.text))
+				"%s: cron draws %s anew at each start; Carillon derives "+
+					"a fixed value from the job", fields[i].name, s.text))
 		}
 	}
 	t.expression = strings.Join(parts, " ")
@@ -143,7 +144,8 @@ func (f field) readItem(s *set, item string) error {
 		}
 	case stepped:
 		// Vixie's cron takes 5/15 for 5, cronie refuses the line; a schedule here takes it for 5-59/15.
-		return fmt.Errorf("has a step without a range, which no cron reads as steps: write %s-%d/%s, or %s alone", body,
+		return fmt.Errorf("has a step without a range, which cron does not treat as steps: write %s-%d/%s, or just "+
+			"%s", body,
 			f.high, stepText, body)
 	default:
 		n, err := f.number(body)

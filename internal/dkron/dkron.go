@@ -91,14 +91,14 @@ func (c *conversion) note(format string, args ...any) {
 func (c *conversion) convert() {
 	err := func() error {
 		if c.from.Name == "" {
-			return fmt.Errorf("it has no name: is this what /v1/jobs answers?")
+			return fmt.Errorf("it has no name: is this the response to GET /v1/jobs?")
 		}
 		if c.from.Disabled && !c.o.Disabled {
-			return fmt.Errorf("it is disabled; --disabled prints it too, to be paused after the submit")
+			return fmt.Errorf("it is disabled; --disabled prints it too, for you to pause after submitting it")
 		}
 		if c.from.ParentJob != "" {
-			return fmt.Errorf("it runs after %s: Carillon has no jobs that depend on others; let the command of that "+
-				"one call this one's", c.from.ParentJob)
+			return fmt.Errorf("it runs after %s, but Carillon has no dependencies between jobs: let the command of "+
+				"that job call this one's", c.from.ParentJob)
 		}
 		c.Spec = &job.Spec{Name: c.from.Name}
 		for _, part := range []func() error{c.schedule, c.executor, c.policies, c.placement, c.owner} {
@@ -152,15 +152,15 @@ const (
 func (c *conversion) cron(expr string) (string, error) {
 	parts := strings.Fields(expr)
 	if len(parts) != 6 {
-		return "", fmt.Errorf("the schedule %q has %d fields and not six", expr, len(parts))
+		return "", fmt.Errorf("the schedule %q has %d fields instead of six", expr, len(parts))
 	}
 	for i, p := range parts {
 		switch {
 		case p == "~":
 			parts[i] = "H"
-			c.note("~ in the schedule is another time than Dkron's: a hash of this job")
+			c.note("~ in the schedule gives another time than Dkron's: it is derived from this job")
 		case strings.Contains(p, "~"):
-			return "", fmt.Errorf("%q in the schedule cannot be carried over: write the value that it stands for", p)
+			return "", fmt.Errorf("%q in the schedule cannot be converted: write the value that it stands for", p)
 		case strings.HasPrefix(p, "?"):
 			parts[i] = "*" + p[1:]
 		}
@@ -203,14 +203,14 @@ func (c *conversion) policies() error {
 		c.note("ephemeral is left out: the job is not deleted after its first success")
 	}
 	if d := c.from.DependentJobs; len(d) > 0 {
-		c.note("jobs that run after it are left out: %s", strings.Join(d, ", "))
+		c.note("jobs that depend on it are left out: %s", strings.Join(d, ", "))
 	}
 	if len(c.from.Processors) > 0 {
 		c.note("processors are left out (%s): output is in the history",
 			strings.Join(slices.Sorted(maps.Keys(c.from.Processors)), ", "))
 	}
 	if c.from.Disabled {
-		c.note("it is disabled: after the submit, carillon jobs pause %s", c.from.Name)
+		c.note("it is disabled: after submitting it, run carillon jobs pause %s", c.from.Name)
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (c *conversion) owner() error {
 	case c.o.Mail:
 		c.Spec.Notify = &job.Notify{Email: []string{to}}
 	default:
-		c.note("Dkron mails %s; with --mail Carillon does when the job begins to fail", to)
+		c.note("Dkron mails %s; with --mail Carillon mails when the job begins to fail", to)
 	}
 	return nil
 }

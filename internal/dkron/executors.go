@@ -46,7 +46,8 @@ func (c *conversion) executor() error {
 	case "":
 		return fmt.Errorf("it has no executor")
 	}
-	return fmt.Errorf("there is no executor like %s: http, shell, nats and kafka can be carried over", c.from.Executor)
+	return fmt.Errorf("the executor %s has no equivalent: http, shell, nats and kafka can be converted",
+		c.from.Executor)
 }
 
 func (c *conversion) payload(t job.Type, p any) (err error) {
@@ -78,14 +79,14 @@ func (c *conversion) shell(config map[string]string) error {
 	case shell, !special:
 		p.Command = command // words and quotes are the same to a shell
 	case quoted:
-		return fmt.Errorf("its command has quotes and characters that a shell would read: write it as argv")
+		return fmt.Errorf("its command has quotes and characters that a shell would interpret: write it as argv")
 	default:
 		p.Argv = strings.Fields(command)
 	}
 	if config["payload"] != "" {
 		input, err := base64.StdEncoding.DecodeString(config["payload"])
 		if err != nil || len(input) > 0 {
-			return fmt.Errorf("its payload is the command's input: put it into the command")
+			return fmt.Errorf("its payload is the input of the command: put it into the command")
 		}
 	}
 	for pair := range strings.SplitSeq(config["env"], ",") {
@@ -151,7 +152,7 @@ func (c *conversion) http(config map[string]string) error {
 	p.InsecureSkipVerify, _ = strconv.ParseBool(config["tlsNoVerifyPeer"])
 	for _, k := range []string{"tlsRootCAsFile", "tlsCertificateFile", "tlsCertificateKeyFile"} {
 		if config[k] != "" {
-			return fmt.Errorf("%s has no counterpart: the workers' own certificates decide", k)
+			return fmt.Errorf("%s has no equivalent: the workers use their own certificates", k)
 		}
 	}
 	p.RetryClientErrors = c.from.Retries > 0
@@ -166,11 +167,11 @@ func (c *conversion) http(config map[string]string) error {
 // expected is what means success: Dkron takes any status for one, unless the job says which.
 func (c *conversion) expected(p *job.HTTPPayload, config map[string]string) error {
 	if config["expectBody"] != "" {
-		c.note("expectBody is left out: the answer's status decides alone")
+		c.note("expectBody is left out: only the status of the response counts")
 	}
 	if config["expectCode"] == "" {
 		p.ExpectStatus = job.StatusSet{{From: 100, To: 599}}
-		c.note("Dkron takes every status for success, and so does the job: leave out expect_status for 2xx")
+		c.note("Dkron treats every status as success, and so does this job: remove expect_status to require 2xx")
 		return nil
 	}
 	for text := range strings.SplitSeq(config["expectCode"], ",") {

@@ -75,7 +75,8 @@ func (d *Dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil && t.passed.Load() && errors.As(err, new(*Denied)) {
 		// Of several addresses net reports the first one's error. Another one is allowed and did not answer: it may
 		// later.
-		err = &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%v; its other addresses do not answer", err)}
+		err = &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%v; the other addresses of the host do not "+
+			"answer", err)}
 	}
 	return conn, err
 }

@@ -28,7 +28,7 @@ const (
 var is = map[Class]string{
 	Loopback: "a loopback address", Self: "an address of this machine", LinkLocal: "a link-local address",
 	Metadata:    "a metadata address of a cloud",
-	Unspecified: "an address of no host", Multicast: "a multicast address", Broadcast: "the broadcast address",
+	Unspecified: "not the address of a host", Multicast: "a multicast address", Broadcast: "the broadcast address",
 	Operator: "denied on this worker", Unknown: "not an address that can be judged",
 }
 
@@ -141,7 +141,7 @@ func parseRules(text string, allow bool) (rules []rule, err error) {
 	}
 	if a, ok := literal(host); ok {
 		if a.Zone() != "" {
-			return nil, fmt.Errorf("%q has a zone; a rule is for the address on every interface", text)
+			return nil, fmt.Errorf("%q has a zone; a rule applies to an address on every interface", text)
 		}
 		a = a.Unmap()
 		add(netip.PrefixFrom(a, a.BitLen()), "", port)

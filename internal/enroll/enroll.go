@@ -56,15 +56,15 @@ type Flags struct {
 func (f *Flags) Register(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.secure, "secure", false, "TLS, certificates between nodes, and tokens for everybody else (default "+
 		"unless --listen and --advertise are loopback addresses)")
-	fl.BoolVar(&f.insecure, "insecure", false, "no TLS and no tokens, on purpose: everybody who reaches the port may "+
-		"do everything")
-	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; others on this machine can see it, so rather "+
-		"use --token-file (or CARILLON_TOKEN)")
+	fl.BoolVar(&f.insecure, "insecure", false, "no TLS and no tokens, on purpose: everybody who can reach the port "+
+		"may do everything")
+	fl.StringVar(&f.token, "token", "", "join token of a secure cluster; other users of this machine can see it, so "+
+		"--token-file is better (or CARILLON_TOKEN)")
 	fl.StringVar(&f.tokenFile, "token-file", "", "file with the join token (or CARILLON_TOKEN_FILE)")
-	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that carillon cluster init wrote: keys to begin a secure "+
-		"cluster with, or the token to join it")
-	fl.StringVar(&f.tlsCert, "tls-cert", "", "certificate of another CA for browsers, with those that lead to it; for "+
-		"clients that ask for its hosts; read again when it changes")
+	fl.StringVar(&f.keysFrom, "keys-from", "", "directory that carillon cluster init wrote, with the keys to found "+
+		"a secure cluster or the token to join it")
+	fl.StringVar(&f.tlsCert, "tls-cert", "", "certificate for browsers from another CA, with its chain; shown to "+
+		"clients that ask for its hosts; reloaded when it changes")
 	fl.StringVar(&f.tlsKey, "tls-key", "", "key of --tls-cert")
 }
 
@@ -86,8 +86,8 @@ func (f *Flags) Settings(env func(string) string, listen, advertise string, join
 	s.TLSCert, s.TLSKey = f.tlsCert, f.tlsKey
 	if !s.Secure {
 		if f.token != "" || f.tokenFile != "" || f.keysFrom != "" {
-			return s, job.Invalid("--secure", "give it (and not --insecure), or leave --token, --token-file and "+
-				"--keys-from out", "only a secure cluster has keys and join tokens")
+			return s, job.Invalid("--secure", "give --secure (and not --insecure), or leave out --token, "+
+				"--token-file and --keys-from", "only a secure cluster has keys and join tokens")
 		}
 		return s, nil
 	}
@@ -113,7 +113,7 @@ func (f *Flags) joinToken(env func(string) string) (keys.Token, error) {
 	switch {
 	case text != "" && file != "":
 		return keys.Token{}, job.Invalid("--token-file", "give one of them",
-			"there is a token, and a file with a token")
+			"both a token and a token file are given")
 	case file != "":
 		return keys.ReadTokenFile(keys.JoinToken, file)
 	case text != "":
@@ -141,8 +141,8 @@ func JoinLine(dir, addr string, terminal bool) string {
 	if loopback(addr) { // then the others are on this machine, too
 		how = "--secure " + how
 	}
-	return fmt.Sprintf("within an hour, others join it with: carillon server --node-id ID --listen HOST:PORT "+
-		"--data-dir DIR --join %s %s", reached(addr), how)
+	return fmt.Sprintf("within the next hour, other nodes can join with: carillon server --node-id ID --listen "+
+		"HOST:PORT --data-dir DIR --join %s %s", reached(addr), how)
 }
 
 // reached is an address that others can dial: this machine's name stands for a listener on all interfaces.
@@ -198,7 +198,7 @@ func KeysOfBackup(backup io.Reader, passphrase []byte, out string) (Made, error)
 	locked, err := keys.ReadLocked(bufio.NewReader(backup))
 	switch {
 	case err == nil && locked == nil:
-		err = errors.New("it has no keys")
+		err = errors.New("the backup contains no keys")
 	case err == nil:
 		if err := vacant(out); err != nil {
 			return none, err

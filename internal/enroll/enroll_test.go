@@ -131,7 +131,7 @@ func TestFlags(t *testing.T) {
 		"mistyped":        {Flags{secure: true, token: mistyped}, nil, join, "typing error"},
 		"by default":      {Flags{token: text}, nil, join, ""},
 		"not secure":      {Flags{insecure: true, token: text}, nil, join, "only a secure cluster"},
-		"an API token":    {Flags{secure: true, token: "ct1.a.b.c"}, nil, join, "a join token is needed"},
+		"an API token":    {Flags{secure: true, token: "ct1.a.b.c"}, nil, join, "needs a join token"},
 		"the environment": {Flags{secure: true}, map[string]string{"CARILLON_TOKEN": "x"}, nil, ""},
 	} {
 		got, err := tc.flags.Settings(func(k string) string { return tc.env[k] }, "10.0.0.2:7400", "", tc.join != nil)

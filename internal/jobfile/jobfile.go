@@ -87,7 +87,7 @@ func Read(in io.Reader, name string) ([]Document, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, one job a line: it is streamed",
+		return nil, job.Errorf(job.CodeTooLarge, "use NDJSON, with one job on each line, which is streamed",
 			"%s is larger than %d bytes", name, maxFile)
 	}
 	var docs []Document

@@ -25,9 +25,10 @@ func Begins(dir, instance string) error {
 		return job.Invalid("--keys-from", "let the node read it", "%v", err)
 	}
 	if strings.TrimSpace(string(data)) != instance {
-		return job.Invalid("--bootstrap", "start the node with --join and a token of `carillon cluster token create` "+
-			"(after `carillon cluster remove`, if it was a member); if that cluster is gone, make other keys with "+
-			"`carillon cluster init`", "a cluster was begun with the keys in %s, by another data directory", dir)
+		return job.Invalid("--bootstrap", "start the node with --join and a token from `carillon cluster token "+
+			"create` (after `carillon cluster remove`, if it was a member); if that cluster is gone, make new keys "+
+			"with `carillon cluster init`", "a node with another data directory has already founded a cluster with "+
+			"the keys in %s", dir)
 	}
 	return nil
 }

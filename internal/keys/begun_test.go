@@ -21,7 +21,7 @@ func TestBegun(t *testing.T) {
 		}
 	}
 	for _, f := range []func(string, string) error{Begins, Begun} {
-		if err := f(dir, "two"); err == nil || !strings.Contains(err.Error(), "was begun with the keys") {
+		if err := f(dir, "two"); err == nil || !strings.Contains(err.Error(), "founded a cluster with the keys") {
 			t.Errorf("a second cluster: %v", err)
 		}
 	}

@@ -56,8 +56,8 @@ type Locked struct {
 // Lock is the authorities for a place where others may read them.
 func (s Authorities) Lock(passphrase []byte, cost Cost) ([]byte, error) {
 	if len(passphrase) < MinPassphrase {
-		return nil, job.Invalid("passphrase", "use a longer one, of some words for example",
-			"%d bytes are too few: who has the file can try as many as they like; it needs %d", len(passphrase),
+		return nil, job.Invalid("passphrase", "use a longer one, for example several words",
+			"%d bytes are too few: anyone who has the file can try as many as they like; it needs %d", len(passphrase),
 			MinPassphrase)
 	}
 	data, err := s.Encode()
@@ -100,7 +100,8 @@ func locker(b *pem.Block, passphrase []byte) (cipher.AEAD, error) {
 		}
 	}
 	if !known || n[0] < 1 || n[0] > int(maxCost) || n[1] != scryptR || n[2] != scryptP {
-		return nil, fmt.Errorf("they are locked in a way that this version does not know (%s): use a newer carillon",
+		return nil, fmt.Errorf("the keys are encrypted in a way that this version does not know (%s): use a newer "+
+			"carillon",
 			b.Headers[headerKDF])
 	}
 	salt, err := base64.StdEncoding.DecodeString(b.Headers[headerSalt])
@@ -160,8 +161,8 @@ func (l *Locked) Open(passphrase []byte) (Authorities, error) {
 	}
 	data, err := aead.Open(nil, l.block.Bytes[:n], l.block.Bytes[n:], lockedAs(l.block))
 	if err != nil {
-		return Authorities{}, job.Invalid("passphrase", "give the one that the backup was taken with",
-			"it does not open the keys in the backup, or they are damaged")
+		return Authorities{}, job.Invalid("passphrase", "give the passphrase that the backup was taken with",
+			"the passphrase is wrong, or the keys in the backup are damaged")
 	}
 	return DecodeAuthorities(data)
 }

@@ -47,8 +47,8 @@ func OpenOperator(cert, key string, log *slog.Logger, now func() time.Time) (*Op
 		o.shown, err = o.load()
 	}
 	if err != nil {
-		return nil, job.Invalid("--tls-cert", "give the file with the certificate and those that lead to its CA, and "+
-			"in --tls-key that with its key, both in PEM", "%v", err)
+		return nil, job.Invalid("--tls-cert", "give the file with the certificate and its chain, and with --tls-key "+
+			"the file with its key, both in PEM", "%v", err)
 	}
 	return o, nil
 }
@@ -73,7 +73,7 @@ func (o *Operator) load() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("the certificate in %s names no host", o.cert)
 	}
 	if _, err := ClusterOf(c.Leaf); err == nil {
-		return nil, errors.New("that is the CA of a cluster, which nodes show by themselves")
+		return nil, errors.New("that is a certificate of the cluster's own CA, which nodes use anyway")
 	}
 	return &c, nil
 }
@@ -117,7 +117,7 @@ func (o *Operator) current() *tls.Certificate {
 	}
 	if err != nil {
 		if is != o.was {
-			o.log.Warn("certificate not read again; the one before is shown", "error", err, "ends",
+			o.log.Warn("certificate not read again; the previous one stays in use", "error", err, "ends",
 				o.shown.Leaf.NotAfter)
 		}
 		o.was = is

@@ -13,7 +13,7 @@ import (
 func (s Authorities) Refound(cluster string, of Hash, now time.Time) (out Authorities, cross []byte, err error) {
 	old := s.Of(of)
 	if old == nil || old.key == nil {
-		return out, nil, errors.New("the keys are not those of the state: take another backup")
+		return out, nil, errors.New("the keys do not belong to the state: take another backup")
 	}
 	next, err := NewAuthority(cluster, now)
 	if err != nil {

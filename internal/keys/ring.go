@@ -91,8 +91,8 @@ func OpenRing(dir string, step faultpoint.Step) (*Ring, error) {
 	case err != nil:
 		return nil, err
 	case r.leaf != nil && !r.knows(HashOf(held.Current.Cert)):
-		return nil, fmt.Errorf("%s is of cluster %s, and the certificate in %s is from another CA: put back the one "+
-			"that belongs here, or remove it and let the node fetch it again", r.file(ClusterFile),
+		return nil, fmt.Errorf("%s belongs to cluster %s, and the certificate in %s is from another CA: put the "+
+			"right file back, or remove it and let the node fetch it again", r.file(ClusterFile),
 			held.Current.Cluster(), NodeFile)
 	default:
 		r.held = held

@@ -173,9 +173,9 @@ func ParseToken(kind TokenKind, text string) (Token, error) {
 	case !dotted || kindNames[given] == "" && !futureKind(first):
 		return wrong(kindRemedies[kind], "it does not begin like a token: %s begins with %q", kind, string(kind)+".")
 	case kindNames[given] == "":
-		return wrong("use a newer carillon", "%q is a kind of token that this version does not know", first)
+		return wrong("use a newer carillon", "this version does not know tokens of the kind %q", first)
 	case given != kind:
-		return wrong(kindRemedies[kind], "it is %s, and %s is needed, which begins with %q",
+		return wrong(kindRemedies[kind], "it is %s, but this needs %s, which begins with %q",
 			given, kind, string(kind)+".")
 	}
 	if n := strings.Count(rest, "."); n != 2 {
@@ -197,7 +197,7 @@ func ParseToken(kind TokenKind, text string) (Token, error) {
 	}
 	var b [secretBytes + checkBytes]byte
 	if n, err := strictText.Decode(b[:], []byte(secret)); err != nil || n != len(b) {
-		return wrong("copy all of it", "the secret has a character that no secret has")
+		return wrong("copy all of it", "the secret contains a character that no secret has")
 	}
 	copy(t.secret[:], b[:])
 	sum := checksum(text[:len(text)-len(secret)], t.secret[:])

@@ -69,8 +69,8 @@ func TestTokenErrorsNameTheRemedy(t *testing.T) {
 	}{
 		"nothing":      {" ", "it is empty", "carillon token create"},
 		"a word":       {"secret", "does not begin like a token", "carillon token create"},
-		"another kind": {join, "it is a join token, and an API token", "carillon token create"},
-		"a later one":  {"ct2.a.b.c", `"ct2" is a kind of token that this version does not know`, "newer carillon"},
+		"another kind": {join, "it is a join token, but this needs an API token", "carillon token create"},
+		"a later one":  {"ct2.a.b.c", `this version does not know tokens of the kind "ct2"`, "newer carillon"},
 		"too long":     {"ct1." + strings.Repeat("a", 400), "404 characters", "token alone"},
 		"too few":      {strings.Join(parts[:3], "."), "3 parts instead of 4", "copy all"},
 		"hash":         {"ct1.abc." + parts[2] + "." + parts[3], "CA's hash is damaged", "copy all"},

@@ -83,7 +83,7 @@ func nodeOf(leaf *x509.Certificate, cluster string) (Identity, error) {
 	case err != nil:
 		return Identity{}, fmt.Errorf("the certificate names no node: %w", err)
 	case id.Cluster != cluster:
-		return Identity{}, fmt.Errorf("the certificate is for a node of cluster %s and not of %s", id.Cluster, cluster)
+		return Identity{}, fmt.Errorf("the certificate is for a node of cluster %s, not of %s", id.Cluster, cluster)
 	case !slices.Contains(leaf.DNSNames, id.DNSName()):
 		return Identity{}, errors.New("the certificate lacks the name of its node")
 	}
@@ -94,8 +94,8 @@ func nodeOf(leaf *x509.Certificate, cluster string) (Identity, error) {
 type OtherCAError struct{}
 
 func (OtherCAError) Error() string {
-	return "it shows no certificate of the CA that the token is from: another cluster answers there, or a server " +
-		"between here and there, or the cluster has replaced its CA and does not remember that one any more"
+	return "its certificate is not from the CA that the token names: another cluster answers there, or something in " +
+		"between, or the cluster has replaced its CA and no longer remembers that one"
 }
 
 // FindCA is the certificate with a hash among those that a peer has shown.
@@ -111,8 +111,8 @@ func FindCA(certs []*x509.Certificate, pin Hash) (*x509.Certificate, error) {
 		}
 	}
 	if !member { // such a node shows a key that no CA has signed
-		return nil, errors.New("it shows no certificate of a cluster: it has not joined one yet, or is no node of " +
-			"carillon")
+		return nil, errors.New("it has no certificate of a cluster: it has not joined one yet, or is not a Carillon " +
+			"node")
 	}
 	return nil, OtherCAError{}
 }
@@ -144,10 +144,10 @@ func ClientConfig(pin Hash) *tls.Config {
 func checkDates(leaf *x509.Certificate, now time.Time) error {
 	switch {
 	case now.After(leaf.NotAfter):
-		return fmt.Errorf("the node's certificate ended at %s: nodes renew theirs while there is a leader; compare "+
-			"this machine's clock with the node's", leaf.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the node's certificate expired at %s: nodes renew theirs while there is a leader; "+
+			"compare this machine's clock with the node's", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("the node's certificate begins at %s: compare this machine's clock with the node's",
+		return fmt.Errorf("the node's certificate is not valid before %s: compare this machine's clock with the node's",
 			leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -201,7 +201,7 @@ func Explain(err error) error {
 	case errors.As(err, &rec):
 		return fmt.Errorf("it does not speak TLS: the cluster there is not secure: %w", err)
 	case strings.Contains(err.Error(), "tls: no application protocol"):
-		return fmt.Errorf("it speaks TLS, but is no node of carillon: %w", err)
+		return fmt.Errorf("it speaks TLS, but is not a Carillon node: %w", err)
 	}
 	return err
 }

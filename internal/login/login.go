@@ -122,8 +122,8 @@ func readOwn(path string) ([]byte, error) {
 	dir := filepath.Dir(path)
 	if fi, err := os.Stat(dir); err == nil && runtime.GOOS != "windows" && fi.Mode()&0o022 != 0 &&
 		fi.Mode()&os.ModeSticky == 0 {
-		return nil, job.Invalid(dir, "make it yours alone: chmod 700 "+dir,
-			"others on this machine can replace the files in it (mode %04o)", fi.Mode().Perm())
+		return nil, job.Invalid(dir, "make it private: chmod 700 "+dir,
+			"other users of this machine can replace the files in it (mode %04o)", fi.Mode().Perm())
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -137,9 +137,9 @@ func readOwn(path string) ([]byte, error) {
 	case fi.Size() > maxFile:
 		return nil, errors.New("it is too large")
 	case runtime.GOOS != "windows" && fi.Mode().Perm()&0o077 != 0:
-		return nil, job.Invalid(path, "make it yours alone: chmod 600 "+path+
+		return nil, job.Invalid(path, "make it private: chmod 600 "+path+
 			"; replace tokens that others may have read",
-			"others on this machine can read or write it (mode %04o)", fi.Mode().Perm())
+			"other users of this machine can read or write it (mode %04o)", fi.Mode().Perm())
 	}
 	data := make([]byte, fi.Size())
 	n, err := f.Read(data)
@@ -156,7 +156,7 @@ func (c Context) check(path, name string) error {
 	}
 	switch {
 	case !validName.MatchString(name):
-		return wrong(nameRemedy, "it cannot be called that")
+		return wrong(nameRemedy, "it is not a valid name")
 	case c.Token != "" && c.TokenFile != "":
 		return wrong("keep one of them", "it has token and token-file")
 	case c.CA != "" && c.CAFile != "":
@@ -164,12 +164,12 @@ func (c Context) check(path, name string) error {
 	}
 	for _, addr := range addresses(c.Addr) {
 		if path, ok := strings.CutPrefix(addr, "unix:"); ok && !filepath.IsAbs(path) {
-			return wrong("write the whole path", "addr: the socket of "+addr+" would be another one in each directory")
+			return wrong("write the whole path", "addr: the socket of "+addr+" would depend on the current directory")
 		}
 	}
 	for field, path := range map[string]string{"ca-file": c.CAFile, "token-file": c.TokenFile} {
 		if path != "" && !filepath.IsAbs(path) {
-			return wrong("write the whole path", field+": the file would be another one in each directory")
+			return wrong("write the whole path", field+": the file would depend on the current directory")
 		}
 	}
 	if c.CA != "" {

@@ -91,7 +91,7 @@ func TestContextsThatAreRefused(t *testing.T) {
 		"two CAs":       {"contexts: {a: {ca: x, ca-file: f}}", 0o600, "ca-file"},
 		"no hash":       {"contexts: {a: {ca: x}}", 0o600, "SHA-256"},
 		"namespace":     {"contexts: {a: {namespace: Team A}}", 0o600, "namespace"},
-		"name":          {"contexts: {'a b': {addr: x}}", 0o600, "called"},
+		"name":          {"contexts: {'a b': {addr: x}}", 0o600, "not a valid name"},
 		"group":         {"contexts: {a: {addr: x}}", 0o640, "chmod 600"},
 		"others":        {"contexts: {a: {addr: x}}", 0o604, "chmod 600"},
 	} {

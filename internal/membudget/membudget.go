@@ -192,7 +192,7 @@ func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) 
 		return nil, e // the token was revoked
 	}
 	return nil, job.Errorf(job.CodeUnavailable, "try again in a moment, with fewer or smaller requests at once",
-		"too many bytes of requests are in this node's memory; nothing was done")
+		"the requests in this node's memory are too large together; nothing was done")
 }
 
 // Answer is a part of the budget for answers that grows without waiting.

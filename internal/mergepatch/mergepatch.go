@@ -23,7 +23,7 @@ func Read(body []byte) (Patch, error) {
 	}
 	if p.raw == nil { // RFC 7386 lets null stand for "nothing is left"; a job cannot be nothing
 		return p, job.Errorf(job.CodeMalformed, "send an object with the fields to change",
-			"null is not a patch of a job")
+			"a patch of a job cannot be null")
 	}
 	if err := job.CheckFields(body, job.Job{}); err != nil { // the merge would take the last of two
 		return p, err

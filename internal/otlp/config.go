@@ -85,7 +85,7 @@ func FromEnv(env func(string) string) (*Config, error) {
 	}
 	if from, v := set("PROTOCOL"); v != "" && v != "http/protobuf" {
 		return nil, job.Invalid(from, "use http/protobuf, and the receiver's port for it, which usually is 4318",
-			"spans are not sent as %q", v)
+			"the protocol %q is not supported", v)
 	}
 	if from, v := set("TIMEOUT"); v != "" {
 		ms, err := strconv.ParseUint(v, 10, 31)

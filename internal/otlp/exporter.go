@@ -252,8 +252,7 @@ func (e *Exporter) say(why string) {
 	case e.ctx.Err() != nil: // it ends, and that is why
 	case failing && !e.failing.Load():
 		e.log.Warn("spans not exported", event.SpansNotExported, "error", why, "remedy",
-			"look at the receiver; scheduling does not wait for it, and carillon_spans_dropped_total counts what "+
-				"is lost")
+			"check the receiver; scheduling does not wait for it, and carillon_spans_dropped_total counts what is lost")
 		e.failing.Store(true)
 	case !failing && e.failing.Load():
 		e.log.Info("spans exported again", event.SpansExported)

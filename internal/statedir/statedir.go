@@ -75,7 +75,7 @@ func (d *Dir) Identity(name string) (Identity, error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(data, &me); err != nil {
-			return me, fmt.Errorf("--state-dir: %s cannot be read (remove it to begin anew): %w", path, err)
+			return me, fmt.Errorf("--state-dir: %s cannot be read (remove it to start over): %w", path, err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return me, fmt.Errorf("--state-dir: %w", err)

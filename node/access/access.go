@@ -87,7 +87,7 @@ func (t *Tokens) Authenticate(ctx context.Context, tok keys.Token, patient bool)
 	if !ok || len(row.Sum) != len(keys.Sum{}) || !keys.Sum(row.Sum).Equal(tok.Sum()) {
 		return api.Identity{}, job.Errorf(job.CodeUnauthenticated,
 			"use a token of this cluster; `carillon token list` lists them",
-			"the token %s is not known to this cluster", tok.ID)
+			"this cluster does not know the token %s", tok.ID)
 	}
 	if err := t.ended(row); err != nil {
 		return api.Identity{Token: row.ID}, err
@@ -157,9 +157,9 @@ func (t *Tokens) ended(row *store.Token) error {
 			job.Instant(row.RevokedAt))
 	case row.Suspended:
 		return job.Errorf(job.CodeUnauthenticated,
-			"use another token, or run `carillon --addr unix:DATA_DIR/admin.sock token resume "+row.ID+
-				"` on the machine of a node, or without --addr as an admin",
-			"the token %s (%s) is suspended: it came with a restored backup", row.ID, row.Name)
+			"use another token, or let an admin run `carillon token resume "+row.ID+
+				"` (on a node's machine also with --addr unix:DATA_DIR/admin.sock)",
+			"the token %s (%s) is suspended, because it comes from a restored backup", row.ID, row.Name)
 	}
 	return job.Errorf(job.CodeUnauthenticated, another, "the token %s (%s) expired at %s", row.ID, row.Name,
 		job.Instant(row.ExpiresAt))

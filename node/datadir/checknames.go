@@ -74,8 +74,8 @@ func (c *nameCheck) look(groups []uint32) error {
 }
 
 func (c *nameCheck) bad(format string, args ...any) {
-	c.problems = append(c.problems, fmt.Sprintf(format, args...)+"; or this node was behind in one of the two "+
-		"when it stopped: start it, let it catch up, stop it, and check again")
+	c.problems = append(c.problems, fmt.Sprintf(format, args...)+"; or this node had not caught up with one of the "+
+		"two groups when it stopped: start it, let it catch up, stop it, and check again")
 }
 
 // held looks at the home of a name that a job has by a reservation.

@@ -114,8 +114,9 @@ func Open(path, nodeID, version string) (*Dir, error) {
 	}
 	for _, name := range []string{LogFile, StateFile} {
 		if _, err := os.Stat(d.File(name)); err == nil {
-			return nil, fmt.Errorf("data directory %s holds %s but no %s, so it cannot be told whose it is: "+
-				"restore that file from a copy of the directory, or use another --data-dir", path, name, NodeFile)
+			return nil, fmt.Errorf("data directory %s contains %s but no %s, so it is not known which node it "+
+				"belongs to: restore that file from a copy of the "+
+				"directory, or use another --data-dir", path, name, NodeFile)
 		}
 	}
 	d.Fresh = true
@@ -213,16 +214,16 @@ func (d *Dir) adopt(data []byte, nodeID string) error {
 		return damaged(err)
 	}
 	if d.Format > format {
-		return fmt.Errorf("data directory %s has format %d and this binary knows formats up to %d: start it with a "+
-			"newer carillon, which wrote it",
+		return fmt.Errorf("data directory %s has format %d, and this binary knows formats up to %d: start it with "+
+			"the newer carillon that wrote it",
 			d.Path, d.Format, format)
 	}
 	if d.Format < 1 || d.NodeID == "" || d.Instance == "" {
 		return damaged("fields are missing")
 	}
 	if nodeID != "" && d.NodeID != nodeID {
-		return fmt.Errorf("data directory %s belongs to node %q and not to %q: start with --node-id %s, or use "+
-			"another --data-dir",
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: start with --node-id %s, or use another "+
+			"--data-dir",
 			d.Path, d.NodeID, nodeID, d.NodeID)
 	}
 	return nil
@@ -232,9 +233,11 @@ func (d *Dir) adopt(data []byte, nodeID string) error {
 func (d *Dir) Whole() error {
 	switch {
 	case d.Recovering:
-		return fmt.Errorf("a recovery of data directory %s was cut off: run `carillon cluster recover` again", d.Path)
+		return fmt.Errorf("a recovery of data directory %s was interrupted: run `carillon cluster recover` again",
+			d.Path)
 	case d.Restoring:
-		return fmt.Errorf("a restore into data directory %s was cut off: run the same `carillon restore` again", d.Path)
+		return fmt.Errorf("a restore into data directory %s was interrupted: run the same `carillon restore` again",
+			d.Path)
 	}
 	return nil
 }
@@ -310,7 +313,7 @@ func CheckAddress(addr string) error {
 		return err
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() || port == "" || port == "0" {
-		return errors.New(addr + " is no address that others could dial")
+		return errors.New(addr + " is not an address that others can dial")
 	}
 	return nil
 }
@@ -341,8 +344,8 @@ type LockOptions struct {
 func (d *Dir) Lock(o LockOptions) (*dirlock.Lock, error) {
 	lock, err := d.lock(o.FileSystem, dirlock.Options{Wait: o.Wait, Create: true, Every: o.Beat,
 		Taken: func(e *dirlock.HeldError) {
-			o.Fatal(fmt.Errorf("data directory %s was taken while this process did not write to its lock file: it is "+
-				"%w",
+			o.Fatal(fmt.Errorf("another process took data directory %s while this one did not write to its lock "+
+				"file: it is %w",
 				d.Path, e))
 		}})
 	if err != nil {

@@ -186,9 +186,9 @@ func reach(log interface {
 		end = max(end, snap.State)
 	}
 	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("the data directory does not fit together: "+format+"; a file was lost or put back from "+
-			"another time. "+
-			"Restore the whole directory from one backup, or remove it and let the node rejoin", args...)
+		return fmt.Errorf("the data directory is inconsistent: "+format+
+			"; a file was lost, or replaced by an older or newer copy. Restore the whole directory from one backup, "+
+			"or remove it and let the node rejoin", args...)
 	}
 	switch {
 	case index > end:

@@ -62,12 +62,12 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	r.NodeID = d.NodeID
 	for id, addr := range peers {
 		if err := cmp.Or(CheckNodeID(id), CheckAddress(addr)); err != nil {
-			return r, job.Invalid("--peers", "use ID=HOST:PORT of every node that remains", "%s=%s: %v", id, addr, err)
+			return r, job.Invalid("--peers", "use ID=HOST:PORT of every remaining node", "%s=%s: %v", id, addr, err)
 		}
 	}
 	if _, ok := peers[d.NodeID]; !ok {
-		return r, job.Invalid("--peers", "name it, with the address that it will have", "node %s, whose data "+
-			"directory this is, is not among them", d.NodeID)
+		return r, job.Invalid("--peers", "name this node too, with the address that it will have",
+			"node %s, whose data directory this is, is not among them", d.NodeID)
 	}
 	var failed error
 	m := &mending{d: d, open: func(group uint32) (*Files, error) {
@@ -91,18 +91,18 @@ func Recover(dir string, peers map[string]string, log *slog.Logger) (r Recovered
 	case slices.Equal(all, given) && len(all) > 1 && !d.Recovering:
 		d.Peers, d.PeersAt = peers, last
 		r.Index = f.State.Counters().Index
-		log.Warn("the members are looked for at other addresses until the leader has written them into the log",
+		log.Warn("this node looks for the members at the new addresses; the leader will write them into the log",
 			"peers", peers)
 		return r, d.Save()
 	case len(given) > 1:
-		return r, fmt.Errorf("--peers names %s and the members are %s: name all of them to say where they are now (on "+
-			"each node), "+
-			"or node %s alone to begin again without the others, which must then join with empty data directories",
+		return r, fmt.Errorf("--peers names %s, but the members are %s: name all of them, on each node, to record "+
+			"their new addresses; or only node %s, to begin again without the others, which must then join with "+
+			"empty data directories",
 			strings.Join(given, ", "), strings.Join(all, ", "), d.NodeID)
 	}
 	r.Alone = true
 	r.Lost = slices.DeleteFunc(all, func(id string) bool { return id == d.NodeID })
-	log.Warn("recovery: this node begins again without the others; what only they had is lost, and they must join "+
+	log.Warn("recovery: this node begins again without the others; what only they had is lost, and they must rejoin "+
 		"with empty data directories",
 		"node", d.NodeID, "lost", r.Lost)
 	err = m.beginAgain(peers[d.NodeID], &r)
@@ -275,8 +275,8 @@ func (m *mending) addGroups() error {
 		}
 	}
 	if len(lost) > 0 {
-		return fmt.Errorf("data directory %s has no state of group %s: take a node that has one of every group, or "+
-			"restore a backup", m.d.Path, strings.Join(lost, ", "))
+		return fmt.Errorf("data directory %s has no state of group %s: recover a node that has the state of every "+
+			"group, or restore a backup", m.d.Path, strings.Join(lost, ", "))
 	}
 	return err
 }
@@ -435,7 +435,7 @@ func nextEpoch(b *store.Batch, info *store.Info, least uint64) error {
 	info.Row = store.GroupRow{} // it names replicas that are no more
 	next := max(info.Epoch+1, least)
 	if next > maxEpoch {
-		return fmt.Errorf("epoch %d is above the highest, %d: there is no room for another", next, maxEpoch)
+		return fmt.Errorf("epoch %d is above the highest possible one, %d", next, maxEpoch)
 	}
 	return b.RaiseEpoch(info, next)
 }

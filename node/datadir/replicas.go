@@ -54,7 +54,7 @@ func (d *Dir) AddReplica(r Replica, step faultpoint.Step) error {
 	for _, list := range [][]Replica{d.Replicas, d.Removed} {
 		// One that votes again after it was emptied has forgotten its votes.
 		if last, ok := replicaOf(list, r.Group); ok && r.Number <= last.Number && !mutant.On(mutant.ReusedReplica) {
-			return fmt.Errorf("node %s had replica %d of group %d already: replica %d would vote twice; give it a "+
+			return fmt.Errorf("node %s already had replica %d of group %d: replica %d would vote twice; give it a "+
 				"higher number", d.NodeID, last.Number, r.Group, r.Number)
 		}
 	}
@@ -148,8 +148,8 @@ func (d *Dir) leftovers() (names []string, err error) {
 	for _, r := range d.Replicas {
 		if _, err := os.Stat(d.File(GroupDir(r.Group))); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("data directory %s has lost %s with replica %d of group %d: put it back as it "+
-				"was when the node stopped; if it is lost for good, run `carillon cluster remove %s`, empty the data "+
-				"directory and start the node with --join", d.Path, GroupDir(r.Group), r.Number, r.Group, d.NodeID)
+				"was when the node stopped; if it is gone for good, run `carillon cluster remove %s`, empty the "+
+				"data directory and start the node with --join", d.Path, GroupDir(r.Group), r.Number, r.Group, d.NodeID)
 		}
 	}
 	entries, err := os.ReadDir(d.Path)
@@ -176,9 +176,9 @@ func (d *Dir) leftovers() (names []string, err error) {
 			if empty, err := isEmpty(d.File(name)); err != nil {
 				return nil, dirError(d.Path, err)
 			} else if !empty {
-				return nil, fmt.Errorf("data directory %s holds files in %s and its %s does not know that "+
-					"replica: one of them was put back from another time; restore the whole directory as it was "+
-					"when the node stopped", d.Path, name, NodeFile)
+				return nil, fmt.Errorf("data directory %s contains files in %s of a replica that its %s does not "+
+					"know: one of them was replaced by an older or newer copy; restore the whole directory as it "+
+					"was when the node stopped", d.Path, name, NodeFile)
 			}
 		}
 		names = append(names, e.Name())
@@ -207,8 +207,8 @@ func (d *Dir) oneGroup() error {
 	if len(d.Replicas) == 0 {
 		return nil
 	}
-	return fmt.Errorf("data directory %s has replicas of %d groups, and `carillon cluster recover --skip` is for "+
-		"nodes with one: use a newer carillon if there is one, or restore a backup", d.Path, 1+len(d.Replicas))
+	return fmt.Errorf("data directory %s has replicas of %d groups, and `carillon cluster recover --skip` only "+
+		"works with one: use a newer carillon if there is one, or restore a backup", d.Path, 1+len(d.Replicas))
 }
 
 // inGroup says which group an error is about, if there may be others.

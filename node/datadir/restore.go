@@ -90,7 +90,7 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	if err := CheckAddress(c.Advertise); err != nil {
-		return r, job.Invalid("--advertise", "use host:port under which others will reach it, such as n1:7400", "%v",
+		return r, job.Invalid("--advertise", "use host:port at which others will reach it, such as n1:7400", "%v",
 			err)
 	}
 	// Whatever can be refused is refused before the directory is touched.
@@ -105,8 +105,8 @@ func Restore(c RestoreConfig) (r Restored, err error) {
 		return r, err
 	}
 	if held != nil && held.Current.Cluster() != h.ClusterID {
-		return r, fmt.Errorf("%s has the keys of cluster %s and the state of cluster %s: take another backup", c.Name,
-			held.Current.Cluster(), h.ClusterID)
+		return r, fmt.Errorf("%s contains the keys of cluster %s and the state of cluster %s: take another backup",
+			c.Name, held.Current.Cluster(), h.ClusterID)
 	}
 	d, made, err := emptyDir(c.DataDir)
 	if err != nil {
@@ -203,12 +203,11 @@ func (c *RestoreConfig) readHeader(in io.Reader) (fsm.Header, error) {
 	case err == nil:
 		err = fsm.CheckLevel(h.Level, 0)
 		if err != nil {
-			err = fmt.Errorf("%s was taken from a cluster at feature level %d and this binary supports levels up to "+
-				"%d: "+
-				"restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
+			err = fmt.Errorf("%s was taken from a cluster at feature level %d, and this binary supports levels up "+
+				"to %d: restore it with the carillon that took it, or a newer one", name, h.Level, fsm.Level)
 		}
 	case h.Format > store.Format:
-		err = fmt.Errorf("%s has format %d and this binary reads format %d: restore it with the carillon that took "+
+		err = fmt.Errorf("%s has format %d, and this binary reads format %d: restore it with the carillon that took "+
 			"it, or a newer one",
 			name, h.Format, store.Format)
 	default:
@@ -242,9 +241,8 @@ func emptyDir(path string) (d *Dir, made bool, err error) {
 	}
 	for _, n := range names {
 		if n.Name() != LockFile && n.Name() != "lost+found" {
-			return nil, false, fmt.Errorf("data directory %s is not empty (%s): a backup is restored into a new "+
-				"directory; "+
-				"choose another --data-dir, or move that one away", path, n.Name())
+			return nil, false, fmt.Errorf("data directory %s is not empty (%s), and a backup is restored into a new "+
+				"one: choose another --data-dir, or move this one away", path, n.Name())
 		}
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {

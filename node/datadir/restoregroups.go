@@ -71,8 +71,8 @@ func (p *backupParts) header() (fsm.Header, error) {
 		return h, fmt.Errorf("%s is not complete: it has %d of the %d groups of its cluster (%w); get another copy of "+
 			"it, or take another backup", p.name, p.next-1, p.first.Groups, err)
 	case h.Group != p.next || p.next > 0 && h.ClusterID != p.first.ClusterID || h.Groups > job.MaxGroups:
-		return h, fmt.Errorf("%s is not a whole backup: it has the state of group %d of cluster %s where that of "+
-			"group %d belongs; get another copy of it, or take another backup", p.name, h.Group, h.ClusterID, p.next)
+		return h, fmt.Errorf("%s is not a complete backup: it has the state of group %d of cluster %s in place of "+
+			"that of group %d; get another copy of it, or take another backup", p.name, h.Group, h.ClusterID, p.next)
 	case p.next == 0:
 		p.first = h
 	}
@@ -115,7 +115,7 @@ func (s *restoredState) open(d *Dir, name string) (err error) {
 	count, info := s.st.Counters(), s.st.Info()
 	if count.Index != s.h.Index || count.Term != s.h.Term || info.ClusterID != s.h.ClusterID ||
 		info.Group != s.h.Group || info.Group == 0 && info.Groups != s.h.Groups {
-		return fmt.Errorf("%s is damaged: its header is about entry %d of group %d of cluster %q and its state about "+
+		return fmt.Errorf("%s is damaged: its header says entry %d of group %d of cluster %q, and its state is "+
 			"entry %d of group %d of cluster %q; get another copy of it", name, s.h.Index, s.h.Group, s.h.ClusterID,
 			count.Index, info.Group, info.ClusterID)
 	}
@@ -148,15 +148,15 @@ func (s *restoredState) change(do func(*store.Batch) error) error {
 // fitTogether holds the states of groups against the table of groups, and finds their rows in it.
 func fitTogether(states []*restoredState, name string) error {
 	if info := states[0].st.Info(); info.Homes > 1 && info.Groups < info.Homes {
-		return fmt.Errorf("%s was taken while the groups of its cluster were being made: take another backup", name)
+		return fmt.Errorf("%s was taken while the groups of its cluster were being created: take another backup", name)
 	}
 	return states[0].st.View(func(v *store.View) error {
 		rows, err := v.Groups()
 		for _, s := range states[1:] {
 			i := slices.IndexFunc(rows, func(r store.GroupRow) bool { return r.Number == s.h.Group })
 			if err != nil || i < 0 || rows[i].ID != s.st.Info().GroupID {
-				return errors.Join(err, fmt.Errorf("%s does not fit together: its group %d is not the one that its "+
-					"table of groups names; take another backup", name, s.h.Group))
+				return errors.Join(err, fmt.Errorf("%s is inconsistent: its group %d is not the one in its table of "+
+					"groups; take another backup", name, s.h.Group))
 			}
 			s.row, s.number = rows[i], rows[i].Last+1 // no replica had it before
 		}

@@ -230,16 +230,16 @@ func TestRestoreOfGroupsRefusals(t *testing.T) {
 	}{
 		"the last group is missing":    {archive(all[:3]...), "2 of the 3 groups"},
 		"all groups are missing":       {archive(all[0]), "0 of the 3 groups"},
-		"a group is missing":           {archive(all[0], all[1], all[3]), "group 3 of cluster c where that of group 2"},
-		"a group twice":                {archive(all[0], all[1], all[1], all[2]), "where that of group 2"},
+		"a group is missing":           {archive(all[0], all[1], all[3]), "group 3 of cluster c in place of that of group 2"},
+		"a group twice":                {archive(all[0], all[1], all[1], all[2]), "in place of that of group 2"},
 		"one too many":                 {archive(all[0], all[1], all[2], all[3], all[1]), "group 3"},
 		"cut off in the last":          {whole[:len(whole)-100], "group 3"},
 		"cut off in a header":          {whole[:end+20], "2 of the 3 groups"},
 		"cut off in the first":         {whole[:1000], "x.bak"},
-		"of another cluster":           {archive(all[0], all[1], strange, all[3]), "of cluster d where"},
+		"of another cluster":           {archive(all[0], all[1], strange, all[3]), "of cluster d in place"},
 		"another group of that number": {archive(all[0], all[1], all[2], third), "group 3 is not the one"},
-		"a group alone":                {archive(other[2]), "where that of group 0"},
-		"before the groups were made":  {archive(unready), "being made"},
+		"a group alone":                {archive(other[2]), "in place of that of group 0"},
+		"before the groups were made":  {archive(unready), "being created"},
 		"a flipped bit":                {flipped(whole, end-300), "group 2"},
 	} {
 		c := restoreOf(t, tt.data)

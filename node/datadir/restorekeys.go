@@ -83,8 +83,8 @@ func (d *Dir) newKey() error {
 func ReadKeys(dir string) (keys.Authorities, error) {
 	s, err := keys.ReadAuthorities(filepath.Join(dir, keys.Dir))
 	if err != nil {
-		return s, job.Invalid("--data-dir", "name the data directory of a voter of a secure cluster on this machine, "+
-			"as a user who may read it", "its keys cannot be read: %v", err)
+		return s, job.Invalid("--data-dir", "name the data directory of a secure cluster's voter on this machine, "+
+			"and run this as a user who may read it", "its keys cannot be read: %v", err)
 	}
 	return s, nil
 }

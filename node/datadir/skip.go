@@ -32,17 +32,17 @@ func (d *Dir) withSkipRemedy(group uint32, fatal func(error)) func(error) {
 			return
 		}
 		var unknown *fsm.UnknownCommandError
-		way := "start this node with a newer carillon if there is one: it may know better"
+		way := "start this node with a newer carillon if there is one: it may be able to apply the entry"
 		if errors.As(err, &unknown) {
-			way = "a newer carillon wrote it: start this node with that one"
+			way = "a newer carillon wrote the entry: start this node with that version"
 		}
 		if group != 0 {
 			fatal(inGroup(group, fmt.Errorf("%w; %s", err, way)))
 			return
 		}
-		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes, and pass over the entry on every one of "+
-			"them, or their states will differ: "+
-			"carillon cluster recover --data-dir %s --skip %d", err, way, d.Path, entry.Index))
+		fatal(fmt.Errorf("%w; %s. If nothing else helps, stop all nodes and skip the entry on every one of them, or "+
+			"their states will differ: carillon cluster recover "+
+			"--data-dir %s --skip %d", err, way, d.Path, entry.Index))
 	}
 }
 
@@ -56,7 +56,7 @@ func (d *Dir) announceSkips(group uint32, log *slog.Logger, st *store.Store) map
 	applied := st.Counters().Index
 	for _, s := range d.Skips {
 		out[s.Index] = s.Term
-		log.Error("node skips a log entry, as it was told to; every node of the cluster must",
+		log.Error("node skips a log entry, as it was told to; every node of the cluster must do the same",
 			"index", s.Index, "term", s.Term,
 			"told_at", s.At.String(), "done", applied >= s.Index)
 	}
@@ -85,25 +85,24 @@ func Skip(dir string, index uint64, log *slog.Logger) (r Skipped, err error) {
 	}
 	defer func() { err = errors.Join(err, failed, f.Close()) }()
 	if slices.ContainsFunc(d.Skips, func(s SkippedEntry) bool { return s.Index == index }) {
-		return r, fmt.Errorf("node %s passes over entry %d already; start it", d.NodeID, index)
+		return r, fmt.Errorf("node %s is already told to skip entry %d; start it", d.NodeID, index)
 	}
 	applied, _ := f.FSM.Applied()
 	if index <= applied {
-		return r, fmt.Errorf("entry %d is in the state of node %s already, which is at entry %d: it cannot be passed "+
-			"over any more; "+
-			"if other nodes pass over it, empty this data directory and let the node join "+
-			"again", index, d.NodeID, applied)
+		return r, fmt.Errorf("the state of node %[2]s is at entry %[3]d and already contains entry %[1]d: it can no "+
+			"longer be skipped; if other nodes skip it, empty this data "+
+			"directory and let the node rejoin", index, d.NodeID, applied)
 	}
 	var l raft.Log
 	switch err := f.Log.GetLog(index, &l); {
 	case errors.Is(err, raft.ErrLogNotFound):
-		return r, fmt.Errorf("the log of node %s has no entry %d yet: start it with the others; if it stops at that "+
-			"entry, repeat this",
+		return r, fmt.Errorf("the log of node %s has no entry %d yet: start the node with the others; if it stops "+
+			"at that entry, run this again",
 			d.NodeID, index)
 	case err != nil:
 		return r, fmt.Errorf("entry %d: %w", index, err)
 	case l.Type != raft.LogCommand:
-		return r, fmt.Errorf("entry %d is not a command (%s) and changes no state: there is nothing to pass over",
+		return r, fmt.Errorf("entry %d is not a command (%s) and changes no state: there is nothing to skip",
 			index, l.Type)
 	}
 	if cmd, err := fsm.Decode(l.Data); err == nil {

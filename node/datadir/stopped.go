@@ -45,10 +45,11 @@ func Superseded(group uint32, own, epoch uint64, node string, at job.Instant) St
 		what = fmt.Sprintf("this node's replica of group %d", group)
 	}
 	return Stopped{Group: group, Reason: StoppedSuperseded, Own: own, Epoch: epoch, Node: node, At: at,
-		Text: fmt.Sprintf("%s is from before the recovery (epoch %d, the cluster is at epoch %d, as node %s says): it "+
-			"takes no part in the cluster", what, own, epoch, node),
-		Remedy: "empty its data directory and let it join again; only if this side is to go on instead: stop node " +
-			node + " and those with it for good, and run `carillon cluster recover` here"}
+		Text: fmt.Sprintf("%s is from before the recovery (it is of epoch %d, and node %[4]s says that the cluster "+
+			"is at epoch %[3]d): it takes no part in the cluster", what, own, epoch, node),
+		Remedy: "empty its data directory and let it rejoin; or, only if this side should continue instead, stop " +
+			"node " +
+			node + " and the nodes with it for good, and run `carillon cluster recover` here"}
 }
 
 // Difference is how the state of a group was found to be another one than the leader's.
@@ -61,8 +62,8 @@ type Difference struct {
 
 // CutBack is the difference that shows when raft is to cut off entries that were applied.
 func CutBack(first, applied uint64) Difference {
-	return Difference{Index: first, How: fmt.Sprintf("the leader has another entry %d, and the state of this node has "+
-		"all up to entry %d", first, applied)}
+	return Difference{Index: first, How: fmt.Sprintf("the leader has a different entry %d, and the state of this "+
+		"node contains all entries up to %d", first, applied)}
 }
 
 // Hashed is the difference that shows in a hash over the log.
@@ -79,7 +80,7 @@ func (d Difference) Stopped(node string, at job.Instant) Stopped {
 		whose = "that of the leader " + d.Leader
 	}
 	return Stopped{Reason: StoppedDiffers, At: at, Index: d.Index, Node: d.Leader,
-		Text: fmt.Sprintf("%s differs from %s at entry %d or before it (%s): a data directory was put back from an "+
+		Text: fmt.Sprintf("%s differs from %s at entry %d or before it (%s): a data directory was replaced by an "+
 			"older copy, or lost what it had written", what, whose, d.Index, d.How),
 		Remedy: fmt.Sprintf("find out which side is right; to keep the leader's, run `carillon cluster remove %s`, "+
 			"empty the data directory of that node and start it with --join", node)}
@@ -92,15 +93,15 @@ func (d Difference) Stopped(node string, at job.Instant) Stopped {
 func (f *Files) GoesOn(h fsm.Header) (*Difference, error) {
 	index, term := f.FSM.Applied()
 	d, known := f.FSM.Recent.Compare(chain.Point{Index: h.Index, Chain: h.Chain})
-	err := fmt.Errorf("a snapshot that ends at entry %d was sent to a node that has all up to %d", h.Index, index)
+	err := fmt.Errorf("a snapshot that ends at entry %d was sent to a node that has entries up to %d", h.Index, index)
 	switch {
 	case d != nil:
 		return new(Hashed(*d)), err
 	case h.Index >= index:
 		return nil, nil
 	case !known && f.Log.Has(index, term):
-		return &Difference{Index: index, How: fmt.Sprintf("the leader sends a state that ends at entry %d, and that "+
-			"of this node has all up to entry %d", h.Index, index)}, err
+		return &Difference{Index: index, How: fmt.Sprintf("the leader sends a state that ends at entry %d, and this "+
+			"node's contains all entries up to %d", h.Index, index)}, err
 	}
 	return nil, err
 }

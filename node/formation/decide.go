@@ -106,7 +106,7 @@ func confused(in Input) (text, remedy string) {
 				"give each node a --node-id of its own"
 		}
 		if Normal(n.Address) != addr {
-			return fmt.Sprintf("the node at %s, %s, says that it is reached at %s", addr, n.ID, n.Address),
+			return fmt.Sprintf("the node at %s, %s, says that others reach it at %s", addr, n.ID, n.Address),
 				"give --cluster the addresses that the nodes advertise (--advertise, or --listen)"
 		}
 		byInstance[n.Instance], byID[n.ID] = addr, addr
@@ -127,7 +127,7 @@ func belong(in Input) (Decision, bool) {
 			return Decision{Do: Refuse,
 				Text: fmt.Sprintf("the node at %s belongs to cluster %s, and the one at %s to cluster %s", formed[0],
 					first.ClusterID, addr, s.ClusterID),
-				Remedy: "find out which cluster is the right one; stop the nodes of the other, empty their data " +
+				Remedy: "find out which cluster is the right one; stop the nodes of the other one, empty their data " +
 					"directories, and start them again"}, true
 		}
 		if len(formed) == 0 {
@@ -143,8 +143,8 @@ func belong(in Input) (Decision, bool) {
 	}
 	for _, addr := range formed {
 		if s := in.Answers[addr].State; len(s.List) > 0 && !sameList(in, s) && !in.Vouched {
-			return Decision{Do: Refuse, Text: differ(in, addr), Remedy: "give this node the list of the others; to " +
-				"add a node to a cluster, start it with --join " + formed[0] + " instead of --cluster"}, true
+			return Decision{Do: Refuse, Text: differ(in, addr), Remedy: "give this node the same list as the others; " +
+				"to add a node to a cluster, start it with --join " + formed[0] + " instead of --cluster"}, true
 		}
 	}
 	return Decision{Do: Join, Addrs: formed}, true
@@ -200,7 +200,7 @@ func form(in Input) Decision {
 		return d
 	}
 	if founder != in.Address {
-		d.Text = fmt.Sprintf("waiting for %s to found the cluster: all %d new nodes seen", founder, len(in.List))
+		d.Text = fmt.Sprintf("waiting for %s to form the cluster: all %d new nodes seen", founder, len(in.List))
 		d.Remedy = "wait a moment"
 		return d
 	}
@@ -215,7 +215,7 @@ func form(in Input) Decision {
 		members = append(members, s.Node)
 	}
 	if d.Promise != nil { // a list of one
-		d.Text, d.Remedy = "about to found the cluster", "wait a moment"
+		d.Text, d.Remedy = "about to form the cluster", "wait a moment"
 		return d
 	}
 	d.Do, d.Members = Found, members

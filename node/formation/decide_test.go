@@ -59,15 +59,15 @@ func TestDecide(t *testing.T) {
 		{"not all have promised", a, map[string]State{"b:1": b, "c:1": fresh("c:1", none)}, false, Wait,
 			"waiting for c:1 to agree: all 3 new nodes seen", nil},
 		{"all have promised", a, map[string]State{"b:1": b, "c:1": c}, false, Found, "", nil},
-		{"another founds", b, map[string]State{"a:1": a, "c:1": c}, false, Wait, "waiting for a:1 to found the cluster", nil},
+		{"another founds", b, map[string]State{"a:1": a, "c:1": c}, false, Wait, "waiting for a:1 to form the cluster", nil},
 		{"promised to a founder that is gone", a, map[string]State{"b:1": fresh("b:1", gone), "c:1": c}, false, Wait,
 			"to agree", &two},
 		{"a later offer replaces a promise", fresh("b:1", gone), map[string]State{"a:1": fresh("a:1", two), "c:1": c},
-			false, Wait, "to found", &two},
+			false, Wait, "to form", &two},
 		{"an earlier one does not", fresh("b:1", datadir.Ballot{Round: 3, Founder: "ix"}),
-			map[string]State{"a:1": fresh("a:1", two), "c:1": c}, false, Wait, "to found", nil},
+			map[string]State{"a:1": fresh("a:1", two), "c:1": c}, false, Wait, "to form", nil},
 		{"what another offers in the founder's place", fresh("b:1", none),
-			map[string]State{"a:1": fresh("a:1", gone), "c:1": c}, false, Wait, "to found", nil},
+			map[string]State{"a:1": fresh("a:1", gone), "c:1": c}, false, Wait, "to form", nil},
 		{"the cluster was founded with this node", b, map[string]State{"a:1": formed(a, "x", a, b, c)}, false, Adopt, "", nil},
 		{"as another member knows", b, map[string]State{"c:1": formed(c, "x", a, b, c)}, false, Adopt, "", nil},
 		{"it has promised another ballot since", fresh("b:1", two), map[string]State{"a:1": formed(a, "x", a, b, c)}, false,
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 			false, Refuse, "have the same id, nb", nil},
 		{"a node that is reached elsewhere", a, map[string]State{"b:1": change(b, func(s *State) {
 			s.Node.Address = "b.example.com:1"
-		})}, false, Refuse, "says that it is reached at b.example.com:1", nil},
+		})}, false, Refuse, "says that others reach it at b.example.com:1", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			answers := map[string]Answer{}
@@ -151,7 +151,7 @@ func TestLists(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for list, want := range map[string]string{
-		"a:1,b:1,c:1": "", "a:1": "", "a:1,b:1": "", "a:1,A:1": "twice", "a": "missing port", "a:0": "no address", ":1": "no address",
+		"a:1,b:1,c:1": "", "a:1": "", "a:1,b:1": "", "a:1,A:1": "twice", "a": "missing port", "a:0": "not an address", ":1": "not an address",
 	} {
 		err := CheckList(strings.Split(list, ","))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

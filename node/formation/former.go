@@ -84,7 +84,7 @@ func CheckList(list []string) error {
 				err)
 		}
 		if i > 0 && sorted[i-1] == a {
-			return job.Invalid("--cluster", "give each node once", "%s is in the list twice", a)
+			return job.Invalid("--cluster", "list each node once", "%s is in the list twice", a)
 		}
 	}
 	return nil
@@ -96,8 +96,8 @@ func CheckSelf(list []string, advertise string) error {
 	if len(list) == 0 || slices.Contains(sorted, own) {
 		return nil
 	}
-	return job.Invalid("--cluster", "add "+own+" to the list of all nodes, or give this node the --advertise that the "+
-		"list has", "the list does not have this node: others reach it at %s, and the list is %s", own,
+	return job.Invalid("--cluster", "add "+own+" to the list on all nodes, or set this node's --advertise to its "+
+		"address in the list", "this node is not in the list: others reach it at %s, and the list is %s", own,
 		strings.Join(sorted, ","))
 }
 
@@ -145,7 +145,7 @@ func (f *Former) ask(ctx context.Context) map[string]Answer {
 			var a Answer
 			a.Err = f.o.Members.Get(ctx, addr, Path, &a.State)
 			if a.Err == nil && a.State.Node.Instance == "" {
-				a.Err = fmt.Errorf("no node of carillon that knows --cluster answers there")
+				a.Err = fmt.Errorf("no Carillon node that knows --cluster answers there")
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -159,8 +159,8 @@ func (f *Former) ask(ctx context.Context) map[string]Answer {
 // Run gets a node that belongs to no cluster into one: that which its list forms, or that which others of it belong to.
 func (f *Former) Run(ctx context.Context) error {
 	if len(f.list) == 1 {
-		f.o.Logger.Warn("the list of --cluster has one node: nothing keeps it from founding another cluster when its " +
-			"data directory is lost")
+		f.o.Logger.Warn("--cluster lists only this node: if its data directory is lost, nothing keeps it from " +
+			"forming another cluster")
 	}
 	f.o.Members.Waits("no node was asked yet", "wait a moment")
 	for {
@@ -284,12 +284,12 @@ func (f *Former) join(ctx context.Context, addrs []string) time.Duration {
 	if err == nil || ctx.Err() != nil {
 		return 0
 	}
-	why, remedy := err.Error(), "look at the log of its leader"
+	why, remedy := err.Error(), "see the log of that cluster's leader"
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		why, remedy = known.Message, cmp.Or(known.Remedy, remedy)
 	}
 	f.wait(Decision{Do: Refuse, Remedy: remedy,
-		Text: "the cluster of " + strings.Join(addrs, " and ") + " does not take this node in: " + why})
+		Text: "the cluster of " + strings.Join(addrs, " and ") + " does not accept this node: " + why})
 	return refusedWait
 }
 
@@ -308,12 +308,13 @@ func (f *Former) Look(ctx context.Context) {
 		if !asked || a.Err != nil || a.State.ClusterID == "" || a.State.ClusterID == own {
 			continue
 		}
-		text := fmt.Sprintf("node %s at %s, which --cluster names, belongs to cluster %s, and this node to cluster %s",
+		text := fmt.Sprintf("node %s at %s is in the list of --cluster, but belongs to cluster %s, and this node to "+
+			"cluster %s",
 			a.State.Node.ID, addr, a.State.ClusterID, own)
 		if alone {
-			text += " of which it is the only node: it stands still"
-			remedy := "if that cluster is the right one, empty this node's data directory and start it again, which " +
-				"gives up what is in it; if this one is, correct --cluster"
+			text += ", of which it is the only node: it does nothing"
+			remedy := "if that cluster is the right one, empty this node's data directory, which discards what is " +
+				"in it, and start it again; if this one is, correct --cluster"
 			if f.news(text) {
 				f.o.Logger.Error(text, event.OtherCluster, "remedy", remedy)
 			}

@@ -40,10 +40,10 @@ func errNotLeader(l Leader) error {
 	return job.Errorf(job.CodeNotLeader, "talk to "+l.Addr, "this node does not lead; %s does", l.ID)
 }
 
-var errReplaced = job.Errorf(job.CodeNotLeader, "talk to the new leader", "another node leads by now")
+var errReplaced = job.Errorf(job.CodeNotLeader, "ask the new leader", "another node leads now")
 
 func errStopping() error {
-	return job.Errorf(job.CodeNotReady, "use another node, or wait until this one is back",
+	return job.Errorf(job.CodeNotReady, "ask another node, or wait until this one is back",
 		"this node is stopping; nothing was changed")
 }
 
@@ -79,7 +79,7 @@ func Explain(err error) error {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, fsm.ErrTooLarge):
-		return job.Errorf(job.CodeTooLarge, "make it smaller", "the request is larger than a log entry may be")
+		return job.Errorf(job.CodeTooLarge, "make it smaller", "the request is too large for a log entry")
 	case errors.Is(err, scheduler.ErrNotApplied):
 		return job.Errorf(job.CodeNoLeader, "try again", "this node lost its leadership; nothing was changed")
 	}

@@ -98,10 +98,10 @@ func (c *request) fail() {
 	switch {
 	case c.sent && c.poll:
 		c.f.writeError(c.w, job.Errorf(job.CodeOutcomeUnknown,
-			"poll again, with the same session if you have one: what was on its way is delivered then",
+			"poll again, with the same session if you have one: it delivers what was on its way",
 			"the leader was lost while this poll waited"))
 	case c.sent:
-		text := "the leader was lost while this was on its way: it may or may not have been done"
+		text := "the leader was lost during the request: it may or may not have been done"
 		remedy := "repeat it with the same Idempotency-Key"
 		if what, way, ok := strings.Cut(why, "; "); ok {
 			text, remedy = text+"; there is no leader now: "+what, way+", then "+remedy

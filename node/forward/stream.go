@@ -38,7 +38,7 @@ func (f *Forwarder) stream(w http.ResponseWriter, r *http.Request) {
 // errLostStream answers a stream whose leader was none any more before it had answered anything. To a client that asked
 // any node for it, "not the leader" would be about a node that it knows nothing of.
 var errLostStream = job.Errorf(job.CodeNoLeader, "send it again in a moment",
-	"the leadership changed before anything of this was answered")
+	"the leadership changed before any of this was answered")
 
 func (f *Forwarder) proxy(x *duplex.Exchange, l Leader) {
 	w, r := x.W, x.R
@@ -79,7 +79,7 @@ func (f *Forwarder) proxy(x *duplex.Exchange, l Leader) {
 				return
 			}
 			f.writeError(w, job.Errorf(job.CodeOutcomeUnknown, "send it again",
-				"the leader was lost while this was on its way: it may or may not have been done"))
+				"the leader was lost during the request: it may or may not have been done"))
 		},
 		ErrorLog: f.o.ErrorLog,
 	}

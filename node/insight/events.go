@@ -143,7 +143,7 @@ func (b *Service) subscribe(v *viewer, q wire.EventQuery) error {
 		}
 		if len(v.watched) > maxWatched {
 			return job.Invalid("topics", "watch fewer of them, or the topic runs",
-				"a stream watches %d jobs at most", maxWatched)
+				"a stream can watch at most %d jobs", maxWatched)
 		}
 	}
 	v.seen = b.o.Source.Store.Activity(v.space.Name())
@@ -158,7 +158,7 @@ func (w *viewers) add(v *viewer) error {
 		return job.Errorf(job.CodeUnavailable, "ask another node", "the node is stopping")
 	case len(w.all) >= maxViewers:
 		return job.Errorf(job.CodeUnavailable, "ask another node, or try again later",
-			"the node serves %d streams of events already", maxViewers)
+			"the node already serves %d event streams", maxViewers)
 	}
 	if w.all == nil {
 		w.all = map[*viewer]struct{}{}

@@ -40,8 +40,8 @@ func (b *Service) UpcomingLoad(ctx context.Context, q wire.LoadQuery, rd api.Rea
 	from := cmp.Or(int64(q.From), b.now())
 	to := cmp.Or(int64(q.To), from+loadDay)
 	if n := (to - from) / q.Step; n > maxLoadSteps || to <= from {
-		return wire.UpcomingLoad{}, job.Invalid("to", "ask for a shorter time after from, or with step=1h",
-			"from %s to %s are %d steps; 1 to %d can be counted", job.Instant(from), job.Instant(to), n, maxLoadSteps)
+		return wire.UpcomingLoad{}, job.Invalid("to", "ask for a shorter interval, or use step=1h",
+			"from %s to %s there are %d steps; use 1 to %d", job.Instant(from), job.Instant(to), n, maxLoadSteps)
 	}
 	from -= from % q.Step
 	to += (q.Step - to%q.Step) % q.Step

@@ -85,7 +85,7 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	}
 	cells, ok := st.Cells(from, to, ahead)
 	if !ok {
-		return page, job.Invalid("from", "ask for a shorter time",
+		return page, job.Invalid("from", "ask for a shorter interval",
 			"the job has more than %d occurrences between %s and %s", MaxCells, job.Instant(from),
 			job.Instant(min(to, now)))
 	}

@@ -98,7 +98,7 @@ func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error)
 			b.o.Refused(api.RefusedExpensive, name)
 		}
 		return nil, job.Errorf(job.CodeTooManyRequests, "wait for some to end, or ask for less at once",
-			"%d reads of this caller wait already for this node to compute them", readsWaiting)
+			"%d reads of this caller are already waiting at this node", readsWaiting)
 	}
 	return end, err
 }

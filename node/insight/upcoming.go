@@ -182,7 +182,7 @@ func (u *upcoming) next(ctx context.Context) (*wire.Upcoming, error) {
 }
 
 func tooFar() error {
-	return job.Invalid("from", "ask for a time that is nearer, or for GET /api/v1/upcoming:load",
+	return job.Invalid("from", "ask for a time that is nearer, or use GET /api/v1/upcoming:load",
 		"too much is due before it")
 }
 

@@ -108,11 +108,11 @@ func (w *whyNot) status() wire.Check {
 	s := &w.h.State
 	switch {
 	case s.Paused && w.has:
-		return fine("status", "the job is paused; what is run by hand runs all the same")
+		return fine("status", "the job is paused, but runs started by hand still run")
 	case s.Paused:
 		return blocked("status", "the job is paused", "POST /api/v1/jobs/"+w.h.ID.String()+":resume")
 	case s.Manual:
-		return fine("status", "the job runs by hand only")
+		return fine("status", "the job runs only by hand")
 	case w.h.Place.Parked && !s.Quarantined:
 		if s.Active > 0 || s.Waiting > 0 {
 			return fine("status", "its last run is open; nothing follows")
@@ -125,7 +125,7 @@ func (w *whyNot) status() wire.Check {
 
 func (w *whyNot) quarantine() wire.Check {
 	if w.h.State.Quarantined {
-		return blocked("quarantine", w.r.Note(w.h.ID), "mend what it says, then resume the job")
+		return blocked("quarantine", w.r.Note(w.h.ID), "fix what it says, then resume the job")
 	}
 	return fine("quarantine", "the job can be scheduled")
 }
@@ -136,7 +136,7 @@ func (w *whyNot) blackout() (wire.Check, error) {
 		return fine("blackout", "the job has no calendars"), nil
 	}
 	if w.has {
-		return fine("blackout", "calendars forbid occurrences, and no run that is open"), nil
+		return fine("blackout", "calendars forbid occurrences, but not a run that is open"), nil
 	}
 	at := w.h.Due().At
 	for _, name := range spec.Calendars {
@@ -276,12 +276,12 @@ func (w *whyNot) line() (wire.Check, error) {
 			return wire.Check{}, err
 		}
 	}
-	text := strconv.Itoa(ahead) + " runs of its kind are before it"
+	text := strconv.Itoa(ahead) + " runs of its kind are ahead of it"
 	if looked > lineLook {
 		text = "at least " + text
 	}
 	if ahead == 0 && looked <= lineLook {
-		return fine("line", "it is the next of its kind"), nil
+		return fine("line", "it is the next one of its kind"), nil
 	}
 	return blocked("line", text, "wait, give it a higher priority, or add slots"), nil
 }
@@ -320,7 +320,7 @@ func (w *whyNot) verdict(checks []wire.Check) string {
 	case w.h.State.Active > 0 && w.h.Place.Parked:
 		return "its last run is open"
 	case w.leads == nil:
-		return "nothing that this node knows is in its way"
+		return "nothing that this node knows of is in its way"
 	}
 	return "is about to run"
 }

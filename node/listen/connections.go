@@ -66,5 +66,5 @@ func (p *Port) refuse(remote net.Addr, err error) {
 		return
 	}
 	p.o.Logger.Warn("connections are refused", "remote", remote, "error", err, "open", p.Open(),
-		"refused", p.Refused(), "remedy", "find out who opens so many; or raise --max-connections")
+		"refused", p.Refused(), "remedy", "find out who opens so many, or raise --max-connections")
 }

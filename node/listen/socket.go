@@ -40,8 +40,8 @@ func OpenSocket(path string, log *slog.Logger) *Socket {
 
 func listenSocket(path string) (*net.UnixListener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("its path has %d bytes, and a socket's may have %d: use a shorter --data-dir, or a "+
-			"symbolic link to it", len(path), maxSocketPath)
+		return nil, fmt.Errorf("its path has %d bytes, and that of a socket at most %d: use a shorter --data-dir, "+
+			"or a symbolic link to it", len(path), maxSocketPath)
 	}
 	// Whoever may call must never be decided by the umask, not for a moment: it is made where nobody else can reach it
 	// and gets its name then. The directory's name is shorter than the socket's.

@@ -22,7 +22,7 @@ func (m *Members) Join(ctx context.Context, rq wire.JoinRequest) (wire.JoinReply
 	var none wire.JoinReply
 	if rq.Member {
 		return none, job.Errorf(job.CodeForbidden, "start it with the carillon that the leader runs",
-			"node %s says that it is a member: members say that to the leader, over a connection of their own",
+			"node %s says that it is a member, but members tell the leader that over a connection of their own",
 			rq.NodeID)
 	}
 	if rq.InstanceID == m.o.Instance {
@@ -71,8 +71,8 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 		return none, errNoMember
 	case member && known && m.o.Keys != nil && old.Key != "" && old.Key != key:
 		return none, job.Errorf(job.CodeForbidden,
-			"put its keys back, or remove the node, empty its data directory and let it join again",
-			"node %s shows another key than the one that its data directory joined with", rq.NodeID)
+			"put its keys back, or remove the node, empty its data directory and let it rejoin",
+			"node %s uses another key than the one that its data directory joined with", rq.NodeID)
 	case known && !old.Removed && old.Instance != rq.InstanceID && !m.o.Trusting:
 		// Raft would give the new directory the old one's vote.
 		return none, m.duplicate(ctx, rq, old.Address)
@@ -133,8 +133,8 @@ func (m *Members) leftFor(ctx context.Context, rq wire.JoinRequest, at string) e
 	switch {
 	case err == nil && info.NodeID == rq.NodeID && info.InstanceID == rq.InstanceID:
 		return job.Errorf(job.CodeState,
-			"stop one of the two; a copy never joins, give it an empty data directory and an id of its own",
-			"node %s is running at %s and now speaks from %s: its data directory was copied",
+			"stop one of the two; a copy can never join: give it an empty data directory and an id of its own",
+			"node %s is running at %s, and now also calls from %s: its data directory was copied",
 			rq.NodeID, at, rq.Address)
 	case !errors.Is(err, errSilent):
 		return nil
@@ -145,8 +145,8 @@ func (m *Members) leftFor(ctx context.Context, rq wire.JoinRequest, at string) e
 	}
 	_ = c.Close()
 	return job.Errorf(job.CodeState, "stop what listens at "+at+"; if this is a copy, stop this one",
-		"node %s is known at %s, where something takes connections and does not answer, and now speaks from %s: it is "+
-			"not taken in as long as the other may go on", rq.NodeID, at, rq.Address)
+		"node %s is known at %s, where something accepts connections but does not answer, and now calls from %s: it "+
+			"is not admitted while the other may still run", rq.NodeID, at, rq.Address)
 }
 
 // probePatiently asks a node that may be busy: to take one that is slow for one that is gone would let its copy in.
@@ -187,7 +187,7 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 		return job.Invalid("address", "set --advertise NAME:PORT", "%v", err)
 	}
 	if len(rq.InstanceID) > maxRowField || len(rq.Version) > maxRowField || len(rq.Address) > maxRowField {
-		return job.Invalid("instance_id", "", "what a node says of itself is longer than %d bytes", maxRowField)
+		return job.Invalid("instance_id", "", "what a node says about itself is longer than %d bytes", maxRowField)
 	}
 	level := m.o.Store.Info().Level
 	if m.o.Trusting {
@@ -196,7 +196,7 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 	switch {
 	case rq.ClusterID != "" && rq.ClusterID != id:
 		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory",
-			"this is cluster %s, and the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
+			"this is cluster %s, but the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
 	case rq.ClusterID != "" && rq.Epoch != epoch:
 		return job.Errorf(job.CodeState, "empty the data directory and join again",
 			"the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d",
@@ -219,7 +219,7 @@ func (m *Members) addressFree(rq wire.JoinRequest) error {
 	for id, r := range rows {
 		if id != rq.NodeID && r.Address == rq.Address {
 			return job.Errorf(job.CodeState, "set another --advertise, or remove that node",
-				"node %s has the address %s", id, rq.Address)
+				"node %s already has the address %s", id, rq.Address)
 		}
 	}
 	return nil
@@ -245,10 +245,10 @@ func (m *Members) reachable(ctx context.Context, rq wire.JoinRequest, by *admiss
 			"node %s (the leader) cannot reach node %s at %s: %v", m.id(), rq.NodeID, rq.Address, err)
 	case info.NodeID != rq.NodeID || info.InstanceID != rq.InstanceID:
 		return job.Errorf(job.CodeState, "set --advertise to an address that leads to this node and no other",
-			"at %s the leader finds node %s and not node %s", rq.Address, info.NodeID, rq.NodeID)
+			"at %s the leader reaches node %s, not node %s", rq.Address, info.NodeID, rq.NodeID)
 	case info.Level != rq.Level || info.Version != rq.Version:
 		return job.Errorf(job.CodeState, "start it again",
-			"node %s is said to be version %s with feature level %d, and says at %s that it is version %s with "+
+			"node %s is reported as version %s with feature level %d, but says at %s that it is version %s with "+
 				"level %d",
 			rq.NodeID, rq.Version, rq.Level, rq.Address, info.Version, info.Level)
 	}

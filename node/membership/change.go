@@ -118,7 +118,8 @@ func (m *Members) putRow(ctx context.Context, e *forward.Epoch, h fsm.Head, row 
 	case fsm.CodeRefused:
 		return job.Errorf(job.CodeState, "", "%s", o.Text)
 	}
-	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
+	return job.Errorf(job.CodeUnavailable, "try again",
+		"the state has changed meanwhile; nothing was changed (%d)", o.Code)
 }
 
 // reconfigure changes raft's configuration. Raft could be told which one was looked at, but does not tell its index; so
@@ -132,7 +133,7 @@ func (m *Members) reconfigure(ctx context.Context, do func(r *raft.Raft) raft.Fu
 		errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrRaftShutdown):
 		return forward.ErrNoLeader()
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "look at the members, and repeat it if it was not done",
+	return job.Errorf(job.CodeOutcomeUnknown, "check `carillon cluster members`, and repeat it if it was not done",
 		"the membership may or may not have changed: %v", err)
 }
 
@@ -184,8 +185,8 @@ func (m *Members) drop(ctx context.Context, e *forward.Epoch, id string) error {
 	}
 	err := m.reconfigure(ctx, func(r *raft.Raft) raft.Future { return r.RemoveServer(s.ID, 0, m.o.ApplyTimeout) })
 	if err != nil {
-		return job.Errorf(job.CodeOutcomeUnknown, "repeat it to see it done",
-			"node %s is marked as removed, and a leader takes it out as soon as it can: %v", id, err)
+		return job.Errorf(job.CodeOutcomeUnknown, "repeat the command to see when it is done",
+			"node %s is marked as removed, and the leader will take it out as soon as it can: %v", id, err)
 	}
 	m.o.Logger.Info("member removed", event.MemberRemoved, "node", id)
 	return nil
@@ -324,7 +325,7 @@ func (m *Members) Transfer(ctx context.Context, id string, force bool) error {
 	if to == "" && !force {
 		_, rest := m.transferTarget(UnfitClock, true)
 		return job.Errorf(job.CodeState,
-			"set the clocks right and bring the nodes back, or repeat it with --force (\"force\": true)",
+			"correct the clocks and bring the nodes back, or repeat it with --force (\"force\": true)",
 			"the leadership stays here: %s", cmp.Or(rest, "no other node votes"))
 	}
 	if err := m.recordFirst(ctx, e, "cluster.transfer", to); err != nil {

@@ -32,9 +32,9 @@ func (m *Members) CheckJoin(ctx context.Context) error {
 		default:
 			continue
 		}
-		return job.Invalid("--join", "empty the data directory to have the node join, which gives up what is in it; "+
-			"or leave --join out to go on with the cluster that is there",
-			"the node at %s is of %s, and the data directory has a cluster of its own, %s", addr, other, own)
+		return job.Invalid("--join", "empty the data directory, which discards what is in it, and let the node "+
+			"join; or leave out --join to continue with the cluster in it",
+			"the node at %s belongs to %s, but the data directory has a cluster of its own, %s", addr, other, own)
 	}
 	return nil
 }

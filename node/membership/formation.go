@@ -146,8 +146,8 @@ func (m *Members) checkFounder(h transport.Hello) error {
 	}
 	for _, row := range f.Members {
 		if row.ID == h.NodeID && row.Instance != h.InstanceID {
-			return fmt.Errorf("node %s has another data directory than the one that the cluster was founded with: "+
-				"empty its data directory, and start it again", h.NodeID)
+			return fmt.Errorf("node %s has another data directory than when the cluster was formed: empty its data "+
+				"directory, and start it again", h.NodeID)
 		}
 	}
 	return nil

@@ -141,7 +141,7 @@ func (m *Members) checkReplica(h transport.Hello) error {
 	if !slices.ContainsFunc(g.Replicas, func(r store.GroupReplica) bool {
 		return r.Node == h.NodeID && r.Number == h.Replica
 	}) {
-		return fmt.Errorf("replica %d of group %d is not one of node %s, or no more: it was moved or removed",
+		return fmt.Errorf("replica %d of group %d is not, or no longer, on node %s: it was moved or removed",
 			h.Replica, h.Group, h.NodeID)
 	}
 	return nil

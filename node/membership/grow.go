@@ -58,11 +58,11 @@ func (m *Members) Grow(ctx context.Context, groups int) (wire.Growth, error) {
 	case err != nil:
 		return wire.Growth{}, err
 	case o.Code == fsm.CodeRefused:
-		return wire.Growth{}, job.Invalid("groups", "use a higher number, or leave it: jobs stay in their groups",
-			"the cluster has %d groups of jobs, and a group is never given up", o.Count)
+		return wire.Growth{}, job.Invalid("groups", "use a higher number",
+			"the cluster has %d groups of jobs, and the number can never be lowered", o.Count)
 	case o.Code == fsm.CodeConflict:
 		return wire.Growth{}, job.Errorf(job.CodeState, "wait until that is done; `carillon status` shows it",
-			"the cluster is growing to %d groups of jobs already; nothing was changed", o.Count)
+			"the cluster is already growing to %d groups of jobs; nothing was changed", o.Count)
 	case o.Code != fsm.CodeOK:
 		return wire.Growth{}, forward.ErrNoLeader() // the entry came into another term
 	}
@@ -160,7 +160,7 @@ func (s *stepper) step(ctx context.Context) (more bool, why string) {
 	for number := uint32(1); number <= want; number++ {
 		i := slices.IndexFunc(rows, func(r store.GroupRow) bool { return r.Number == number })
 		if i < 0 || rows[i].State != store.GroupActive {
-			return false, fmt.Sprintf("group %d is not begun yet", number)
+			return false, fmt.Sprintf("group %d has not begun yet", number)
 		}
 	}
 	if info.Listed < want {

@@ -102,8 +102,8 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	defer m.mu.Unlock()
 	h := &m.handover
 	if h.handed != "" && h.handed != Spread && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
-		return "", why, fmt.Sprintf("it was handed the leadership because of another node's %s and handed it on less "+
-			"than %s ago, and does not do so again until then", h.handed, passOnEvery)
+		return "", why, fmt.Sprintf("it got the leadership because of another node's %s, and may hand it on only "+
+			"once in %s", h.handed, passOnEvery)
 	}
 	if time.Now().Before(h.notUntil) {
 		return "", why, h.state // what failed
@@ -273,11 +273,12 @@ func (m *Members) CheckClock(id string) error {
 	case !known:
 		return job.Errorf(job.CodeState,
 			"bring the other nodes back first, or repeat it with --force (\"force\": true)",
-			"how far the clock of node %s is from the majority's is not known; a leader with a wrong clock holds", id)
+			"it is not known how far the clock of node %s is from the "+
+				"majority's; a leader with a wrong clock holds", id)
 	case d.Abs() > placement.FitSkew:
 		return job.Errorf(job.CodeState,
-			"set its clock right, choose another node, or repeat it with --force (\"force\": true)",
-			"the clock of node %s differs by %s from the majority's, and %s is allowed for a node that is to lead: "+
+			"correct its clock, choose another node, or repeat it with --force (\"force\": true)",
+			"the clock of node %s differs by %s from the majority's, and a node that is to lead may differ by %s: "+
 				"beyond %s a leader holds, and nothing would run",
 			id, d.Round(time.Millisecond), placement.FitSkew, stamp.MaxSkew)
 	}
@@ -318,7 +319,7 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 		h.failed = map[string]time.Time{}
 	}
 	h.failed[id], h.notUntil, h.rounds = time.Now(), time.Now().Add(pause), 0
-	h.state = fmt.Sprintf("handing over to %s failed and is tried again: %v", id, err)
+	h.state = fmt.Sprintf("handing over to %s failed and will be tried again: %v", id, err)
 	m.mu.Unlock()
 	m.log("leadership not handed over", "to", id, "reason", why, "error", err, "again_in", pause)
 }

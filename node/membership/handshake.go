@@ -51,25 +51,25 @@ func (m *Members) Check(h transport.Hello) error {
 	case id == "":
 		return errors.New(NotJoined)
 	case h.ClusterID != id:
-		return fmt.Errorf("node %s is in cluster %s and node %s in %q: they have nothing to say to each other; look "+
-			"at --join and at the addresses", m.id(), id, h.NodeID, h.ClusterID)
+		return fmt.Errorf("node %s is in cluster %s, and node %s in %q: they do not talk to each other; check "+
+			"--join and the addresses", m.id(), id, h.NodeID, h.ClusterID)
 	case (h.Group != m.group() || h.GroupID != m.groupID()) && !mutant.On(mutant.WrongGroup):
-		return fmt.Errorf("node %s speaks for group %d (%s) and reached group %d (%s) of node %s: start it with the "+
+		return fmt.Errorf("node %s calls for group %d (%s) and reached group %d (%s) of node %s: start it with the "+
 			"carillon that the others run", h.NodeID, h.Group, h.GroupID, m.group(), m.groupID(), m.id())
 	case m.o.Of == nil && h.Replica != replica.First:
-		return fmt.Errorf("node %s speaks as its replica %d of group 0, and a node has one: start it "+
-			"with the carillon that the others run", h.NodeID, h.Replica)
+		return fmt.Errorf("node %s calls as its replica %d of group 0, and a node has only one: start it with the "+
+			"carillon that the others run", h.NodeID, h.Replica)
 	case h.Epoch < epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
-			"%d): empty its data directory and let it join again", epoch, h.NodeID, h.Epoch)
+			"%d): empty its data directory and let it rejoin", epoch, h.NodeID, h.Epoch)
 	case h.Epoch > epoch:
 		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
-			"%d): empty its data directory and let it join again", h.Epoch, m.id(), epoch)
+			"%d): empty its data directory and let it rejoin", h.Epoch, m.id(), epoch)
 	case m.Stopped() != nil:
 		return m.Stopped()
 	case h.NodeID == m.id():
-		return fmt.Errorf("another process speaks as node %s, from %s: its data directory was copied, or two nodes "+
-			"have one id; stop one of them", h.NodeID, h.Address)
+		return fmt.Errorf("another process acts as node %s, from %s: its data directory was copied, or two nodes "+
+			"have the same id; stop one of them", h.NodeID, h.Address)
 	}
 	if err := m.checkReplica(h); err != nil {
 		return err
@@ -91,10 +91,11 @@ func (m *Members) Check(h transport.Hello) error {
 		return fmt.Errorf("node %s "+wasRemoved+": stop it; to bring it back, empty its data directory "+
 			"and start it with --join", h.NodeID)
 	case r.Instance != h.InstanceID:
-		return fmt.Errorf("node %s has another data directory than the one that joined (wiped, or put back): run "+
-			"`carillon cluster remove %s`, empty its data directory and start it with --join", h.NodeID, h.NodeID)
+		return fmt.Errorf("node %s has another data directory than when it joined (it was wiped, or replaced by a "+
+			"copy): run `carillon cluster remove %s`, empty its data directory "+
+			"and start it with --join", h.NodeID, h.NodeID)
 	case r.Address != h.Address && m.Override(h.NodeID) != h.Address:
-		return fmt.Errorf("node %s is known at %s and speaks from %s: if it moved, the leader must learn that first; "+
+		return fmt.Errorf("node %s is known at %s and calls from %s: if it moved, the leader must learn that first; "+
 			"if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
 	}
 	return nil
@@ -104,7 +105,7 @@ func (m *Members) Check(h transport.Hello) error {
 // it in place of this node's own.
 func (m *Members) Receives(h fsm.Header) error {
 	if r := m.raft.Load(); r != nil && m.LeadsIn(r.CurrentTerm()) {
-		return errors.New("a snapshot of the term that this node leads in: a term has one leader")
+		return errors.New("a snapshot of the term in which this node leads: a term has only one leader")
 	}
 	id, epoch := m.Cluster()
 	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch && h.Group == m.group() {

@@ -162,7 +162,7 @@ func (m *Members) search(ctx context.Context, addrs []string,
 func (m *Members) joined(r wire.JoinReply) error {
 	if id, _ := m.Cluster(); id != "" && id != r.ClusterID {
 		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster",
-			"the data directory belongs to cluster %s, and this is %s", id, r.ClusterID)
+			"the data directory belongs to cluster %s, but this is cluster %s", id, r.ClusterID)
 	}
 	if m.o.Keys != nil {
 		if err := m.enrolled(r); err != nil {

@@ -109,7 +109,7 @@ func (m *Members) internal(ctx context.Context, method string, to store.Node, pa
 
 // peer is the member behind a request, with its row.
 func (m *Members) peer(r *http.Request) (store.Node, error) {
-	refused := job.Errorf(job.CodeForbidden, "", "this is for members with a certificate")
+	refused := job.Errorf(job.CodeForbidden, "", "this is only for members with a certificate")
 	p, ok := keys.PeerOf(r.Context())
 	if m.o.Keys == nil || !ok {
 		return store.Node{}, refused
@@ -270,12 +270,12 @@ func (m *Members) fetchKeys(ctx context.Context) {
 				if m.followCA(); m.o.Keys.Whole() {
 					return
 				}
-				err = fmt.Errorf("node %s has not all of them either", row.ID)
+				err = fmt.Errorf("node %s does not have all of them either", row.ID)
 			}
 		}
 	}
 	if ctx.Err() == nil {
-		m.log("this voter has lost the keys of the cluster, and no other voter gives them: put "+keys.ClusterFile+
+		m.log("this voter has lost the keys of the cluster, and no other voter can provide them: put "+keys.ClusterFile+
 			" back into its "+keys.Dir+" directory", "error", err)
 	}
 }

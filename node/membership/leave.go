@@ -84,8 +84,8 @@ func (m *Members) canLeave(id string, has []store.GroupRow) error {
 	if len(stuck) == 0 {
 		return nil
 	}
-	return job.Errorf(job.CodeState, "bring the other nodes that have replicas of them back first; `carillon status` "+
-		"shows which", "without node %s no majority would be left of %s", id, job.GroupNames(stuck...))
+	return job.Errorf(job.CodeState, "first bring back the other nodes that have replicas of them; `carillon "+
+		"status` shows which", "without node %s there would be no majority left of %s", id, job.GroupNames(stuck...))
 }
 
 // setLeaving writes into a member's row that it is to leave. What it says of itself later does not change that.
@@ -117,7 +117,7 @@ func (m *Members) Remove(ctx context.Context, id string) (left wire.Removal, err
 			if err := m.canLeave(id, has); err != nil {
 				return err
 			}
-			m.o.Logger.Info("a member is to leave, as asked", event.MemberLeaving, "node", id, "groups", left.Groups)
+			m.o.Logger.Info("removing a member, as requested", event.MemberLeaving, "node", id, "groups", left.Groups)
 			return m.setLeaving(ctx, t.e, m.asked(ctx, t.e), t.row)
 		}
 		if id == m.id() {

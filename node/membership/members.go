@@ -367,8 +367,9 @@ func (m *Members) Ready() error {
 		if err := m.unformed(); err != nil {
 			return err
 		}
-		why = cmp.Or(why, "it waits for the leader's first word")
-		return job.Errorf(job.CodeNotReady, "wait; if it stays so, start the nodes that --join names, or correct it",
+		why = cmp.Or(why, "it waits for the leader's first message")
+		return job.Errorf(job.CodeNotReady, "wait; if that does not help, start the nodes that --join names, or "+
+			"correct --join",
 			"this node has not joined its cluster yet: %s", why)
 	}
 	r := m.raft.Load()
@@ -376,7 +377,7 @@ func (m *Members) Ready() error {
 		return forward.ErrNoLeader()
 	}
 	if _, leader := r.LeaderWithID(); leader == "" && why != "" {
-		return job.Errorf(job.CodeNotReady, "", "there is no leader as far as this node knows: %s", why)
+		return job.Errorf(job.CodeNotReady, "", "this node knows of no leader: %s", why)
 	}
 	return nil
 }
@@ -446,7 +447,7 @@ func (m *Members) lock(ctx context.Context) error {
 	case <-m.changing:
 		return nil
 	case <-ctx.Done():
-		return job.Errorf(job.CodeUnavailable, "try again", "another change of the membership takes its time")
+		return job.Errorf(job.CodeUnavailable, "try again", "another membership change is still in progress")
 	}
 }
 

@@ -34,7 +34,7 @@ func (m *Members) MoveGroup(ctx context.Context, rq wire.MoveGroupRequest) (wire
 	case len(to) != len(rq.To):
 		return none, job.Invalid("to", "name each node once", "a node is named twice")
 	case len(to) == 0 || len(to) > placement.MaxReplicas:
-		return none, job.Invalid("to", "name one to three nodes", "a group has one to %d replicas, and not %d",
+		return none, job.Invalid("to", "name one to three nodes", "a group has one to %d replicas, not %d",
 			placement.MaxReplicas, len(to))
 	}
 	if err := m.lock(ctx); err != nil {
@@ -52,7 +52,8 @@ func (m *Members) MoveGroup(ctx context.Context, rq wire.MoveGroupRequest) (wire
 			return none, job.Errorf(job.CodeNotFound, "`carillon status` lists them", "the cluster has no group %d",
 				rq.Group)
 		case row.State != store.GroupActive:
-			return none, job.Errorf(job.CodeState, "try again when it takes jobs", "group %d is being made", rq.Group)
+			return none, job.Errorf(job.CodeState, "try again when the group takes jobs",
+				"group %d is being created", rq.Group)
 		case slices.Equal(staying(&row), to) && row.Size == len(to):
 			return m.moved(ctx, &row), nil
 		}
@@ -71,7 +72,7 @@ func (m *Members) MoveGroup(ctx context.Context, rq wire.MoveGroupRequest) (wire
 		case err != nil:
 			return none, err
 		case o.Code == fsm.CodeOK:
-			m.o.Logger.Info("moving a group, as asked", "group", rq.Group, "to", to)
+			m.o.Logger.Info("moving a group, as requested", "group", rq.Group, "to", to)
 			return m.moved(ctx, &next), nil
 		case o.Code != fsm.CodeConflict:
 			return none, job.Errorf(job.CodeState, "", "%s (%d)", o.Text, o.Code)
@@ -107,7 +108,8 @@ func (m *Members) moveTo(row store.GroupRow, to []string) (store.GroupRow, error
 		switch {
 		case i >= 0 && row.Replicas[i].Instance != "" && row.Replicas[i].Instance != nodes[id].Instance:
 			return row, job.Errorf(job.CodeState, "try again in a moment",
-				"node %s had a replica of group %d in another data directory, which is being taken out", id, row.Number)
+				"node %s had a replica of group %d in another data directory, and that replica is still being "+
+					"removed", id, row.Number)
 		case i < 0:
 			row.Last++
 			row.Replicas = append(row.Replicas, store.GroupReplica{Node: id, Number: row.Last,

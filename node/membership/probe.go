@@ -127,7 +127,7 @@ func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, at string, 
 		return s, plainly(err)
 	}
 	if json.Unmarshal(data, &s.peerState) != nil || s.NodeID == "" {
-		return s, fmt.Errorf("no node of carillon answers there: %s", resp.Status)
+		return s, fmt.Errorf("no Carillon node answers there: %s", resp.Status)
 	}
 	s.at, s.clock, s.mono = time.Now(), time.UnixMicro(s.NowUS), asked+took/2
 	return s, nil

@@ -112,13 +112,13 @@ func (m *Members) vouched(p keys.Peer) error {
 	r, ok := m.Row(p.Node)
 	switch {
 	case ok && r.Instance == p.Instance && r.Key != "" && r.Key != p.Key.String():
-		return fmt.Errorf("node %s shows another key than the one that its data directory joined with: put its keys "+
-			"back, or remove the node, empty its data directory and let it join again", p.Node)
+		return fmt.Errorf("node %s uses another key than the one that its data directory joined with: put its keys "+
+			"back, or remove the node, empty its data directory and let it rejoin", p.Node)
 	case m.o.Keys.Trusts(p.CA) || m.recognise(p.Identity, p.Key):
 		return nil
 	}
-	return fmt.Errorf("the certificate of node %s is from a CA that is not trusted any more: remove the node, empty "+
-		"its data directory and let it join again", p.Node)
+	return fmt.Errorf("the certificate of node %s is from a CA that is no longer trusted: remove the node, empty "+
+		"its data directory and let it rejoin", p.Node)
 }
 
 // ownCAs are the CA that this node's certificate is from, and those whose keys it has.
@@ -225,7 +225,7 @@ func (m *Members) spread(ctx context.Context, distrust bool) error {
 	}
 	if have <= voters/2 {
 		return job.Errorf(job.CodeUnavailable, "bring them back, and try again",
-			"the new keys must be on a majority of the voters before they count: not on %s",
+			"the new keys must reach a majority of the voters before they count; they have not reached %s",
 			strings.Join(missing, ", "))
 	}
 	return nil
@@ -252,7 +252,7 @@ func (m *Members) settleRotation(ctx context.Context, e *forward.Epoch) error {
 		return err
 	}
 	if !m.o.Keys.Whole() {
-		return errors.New("this leader has not got the new keys, and asks the other voters for them")
+		return errors.New("this leader does not have the new keys, and asks the other voters for them")
 	}
 	all := m.o.Keys.Authorities()
 	for _, row := range rows {
@@ -373,10 +373,10 @@ func (m *Members) Rotating() *wire.Rotation {
 func (m *Members) KeyTroubles(s *wire.Status) (out []wire.Trouble) {
 	if m.o.Keys != nil && !m.o.Keys.Whole() {
 		out = append(out, wire.Trouble{Code: wire.TroubleKeys, Node: m.id(),
-			Text: "the leader " + m.id() + " has lost the keys of the cluster, and got them from no other voter: no " +
-				"node joins, no certificate is renewed, and no secret can be read",
-			Remedy: "put " + keys.Dir + "/" + keys.ClusterFile + " back on one voter and restart that; `carillon " +
-				"cluster init --from-backup` takes it from a backup with keys"})
+			Text: "the leader " + m.id() + " has lost the keys of the cluster, and no other voter can provide them: " +
+				"no node can join, no certificate can be renewed, and no secret can be read",
+			Remedy: "put " + keys.Dir + "/" + keys.ClusterFile + " back on one voter and restart it; `carillon " +
+				"cluster init --from-backup` extracts it from a backup with keys"})
 	}
 	if s.Rotation == nil {
 		return out
@@ -385,8 +385,8 @@ func (m *Members) KeyTroubles(s *wire.Status) (out []wire.Trouble) {
 		if mb.State != "unreachable" || !slices.Contains(s.Rotation.Missing, mb.ID) {
 			continue
 		}
-		remedy := "start it, remove it with `carillon cluster remove " + mb.ID + "`, or give the rotation up with " +
-			"`carillon cluster rotate-ca --abort`"
+		remedy := "start it, remove it with `carillon cluster remove " + mb.ID +
+			"`, or give up the rotation with `carillon cluster rotate-ca --abort`"
 		if s.Rotation.DistrustOld {
 			remedy = "start it, or remove it with `carillon cluster remove " + mb.ID + "`"
 		}

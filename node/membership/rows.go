@@ -84,23 +84,24 @@ func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err erro
 	r, known := m.Row(worker)
 	switch {
 	case n.Cluster != id:
-		return false, notMember("look at --join and at the addresses", "node %s is in cluster %q and not in %s", worker,
+		return false, notMember("check --join and the addresses", "node %s is in cluster %q, not in %s", worker,
 			n.Cluster, id)
 	case n.Epoch != epoch:
-		return false, notMember("empty its data directory and let it join again",
+		return false, notMember("empty its data directory and let it rejoin",
 			"the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)",
 			epoch, worker, n.Epoch)
 	case !known:
-		return false, notMember("start it with --join", "node %s is no member of the cluster", worker)
+		return false, notMember("start it with --join", "node %s is not a member of the cluster", worker)
 	case r.Instance != n.Instance:
 		return false, notMember("run `carillon cluster remove "+worker+
 			"`, empty its data directory and start it with --join",
-			"node %s has another data directory than the one that joined", worker)
+			"node %s has another data directory than when it joined", worker)
 	case r.Removed:
 		return true, nil
 	case r.Address != n.Address && m.Override(worker) != n.Address && worker != m.id():
 		return false, notMember("if it moved, wait until the leader has learned that; if its data directory was "+
-			"copied, stop the copy", "node %s is known at %s and its worker at %s", worker, r.Address, n.Address)
+			"copied, stop the copy", "node %s is known at %s, but its worker calls from %s",
+			worker, r.Address, n.Address)
 	}
 	return false, nil
 }
@@ -165,12 +166,13 @@ func (m *Members) Allows(level int) error {
 	old := m.old(level)
 	if len(old) == 0 { // a new cluster, or the last one was replaced just now
 		return job.Errorf(job.CodeNotReady, "try again in a moment",
-			"this needs feature level %d, and the cluster is at level %d until every member has said "+
-				"that it supports more", level, committed)
+			"this needs feature level %d, and the cluster stays at level %d until every member has reported that it "+
+				"supports more", level, committed)
 	}
 	return job.Errorf(job.CodeState,
 		"start them with the carillon that this node runs, or remove those that are gone for good (carillon cluster "+
-			"remove); the level is raised by itself then",
-		"this needs feature level %d, and the cluster is at level %d as long as members are older: %s", level,
+			"remove); the level then rises automatically",
+		"this needs feature level %d, and the cluster stays at level %d while "+
+			"these members run an older version: %s", level,
 		committed, strings.Join(old, ", "))
 }

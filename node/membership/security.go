@@ -74,8 +74,8 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 		return nil, nil
 	}
 	if len(rq.CSR) == 0 || rq.JoinToken == "" {
-		return nil, job.Errorf(job.CodeForbidden, "start it with --secure and --token; carillon cluster token create "+
-			"makes one", "the cluster is secure, and node %s came without a join token", rq.NodeID)
+		return nil, job.Errorf(job.CodeForbidden, "start it with --secure and --token; `carillon cluster token "+
+			"create` makes a token", "the cluster is secure, and node %s has no join token", rq.NodeID)
 	}
 	by := &admission{token: rq.JoinToken}
 	var err error
@@ -91,11 +91,10 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 	}
 	if m.rotation().Distrust {
 		return nil, job.Errorf(job.CodeUnavailable, "try again when it is finished; `carillon status` shows it",
-			"the CA of the cluster is being replaced because its key may be known to others, and no node joins "+
-				"meanwhile")
+			"the CA of the cluster is being replaced because others may know its key, and no node can join meanwhile")
 	}
 	row, known := m.o.Store.Info().Security.Join(rq.JoinToken)
-	remedy := "carillon cluster token create makes a new one"
+	remedy := "`carillon cluster token create` makes a new one"
 	switch {
 	case !known:
 		return nil, job.Errorf(job.CodeForbidden, remedy, "this cluster has no join token %q", rq.JoinToken)
@@ -116,7 +115,8 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 	return by, nil
 }
 
-var errNoKeys = job.Errorf(job.CodeUnavailable, "try again; put "+keys.ClusterFile+" back on one voter if all lost it",
+var errNoKeys = job.Errorf(job.CodeUnavailable, "try again; put "+keys.ClusterFile+
+	" back on one voter if all have lost it",
 	"the leader has lost the keys of the cluster and asks the other voters for them")
 
 func hostOf(addr string) string {

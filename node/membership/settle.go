@@ -127,9 +127,9 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 			case seen.NodeID != id:
 				err = fmt.Errorf("node %s answers at its address", seen.NodeID)
 			case ok && seen.InstanceID != r.Instance && !m.o.Trusting:
-				err = errors.New("it has another data directory than the one that joined")
+				err = errors.New("it has another data directory than when it joined")
 			case m.o.Of != nil && seen.Replica != number: // the one before it, which is about to go
-				err = fmt.Errorf("it has replica %d, and not %d yet", seen.Replica, number)
+				err = fmt.Errorf("it has replica %d, not %d yet", seen.Replica, number)
 			}
 			if ctx.Err() == nil {
 				m.note(id, seen, err, mine, m.differs(&seen, r, rows[m.id()]))
@@ -208,7 +208,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			if err := m.handKeys(ctx, r); err != nil {
 				return err
 			}
-			m.o.Logger.Info("node caught up and votes from now on", event.MemberVotes, "node", id)
+			m.o.Logger.Info("node caught up; it votes from now on", event.MemberVotes, "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
 				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)
 			})
@@ -270,7 +270,7 @@ func (m *Members) removeDead(ctx context.Context, e *forward.Epoch, servers []ra
 			if m.canLeave(id, has) != nil {
 				continue
 			}
-			m.log("a member that has been silent for too long is to leave", event.MemberLeaving, "node", id,
+			m.log("a member that has been silent for too long must leave", event.MemberLeaving, "node", id,
 				"limit", limit)
 			return m.setLeaving(ctx, e, m.head(e), r)
 		}
@@ -358,12 +358,12 @@ func (m *Members) differs(o *probeReply, its, own store.Node) string {
 		return 0, false
 	}
 	if i, yes := lacks(m.o.Skips, o.Skips, its.JoinedAt); yes {
-		return fmt.Sprintf("it was not told to pass over entry %d as this node was, and its state differs: empty its "+
-			"data directory and let it join again", i)
+		return fmt.Sprintf("it was not told to skip entry %d as this node was, so their states differ: empty its "+
+			"data directory and let it rejoin", i)
 	}
 	if i, yes := lacks(o.Skips, m.o.Skips, own.JoinedAt); yes {
-		return fmt.Sprintf("it passed over entry %d and this node did not, so their states differ: empty the data "+
-			"directory of one and let it join again", i)
+		return fmt.Sprintf("it skipped entry %d and this node did not, so their states differ: empty the data "+
+			"directory of one and let it rejoin", i)
 	}
 	return ""
 }

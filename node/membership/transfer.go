@@ -64,7 +64,7 @@ func (m *Members) standNow(r *raft.Raft, s raft.Server, term uint64) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("node %s was told to stand for election, and this node goes on leading", replica.Node(s.ID))
+	return fmt.Errorf("node %s was told to stand for election, but this node still leads", replica.Node(s.ID))
 }
 
 // caughtUp waits until the log of a server has an entry.

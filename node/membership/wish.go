@@ -96,7 +96,7 @@ func (m *Members) settleGroup(ctx context.Context, e *forward.Epoch) (more bool,
 				return rf.AddVoter(s.ID, raft.ServerAddress(n.Address), 0, m.o.ApplyTimeout)
 			})
 		case s.Suffrage != raft.Voter && !n.Standby && m.keepsUp(r.Node):
-			m.o.Logger.Info("replica caught up and votes from now on", "node", r.Node, "replica", r.Number)
+			m.o.Logger.Info("replica caught up; it votes from now on", "node", r.Node, "replica", r.Number)
 			return true, m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
 				return rf.AddVoter(s.ID, s.Address, 0, m.o.ApplyTimeout)
 			})

@@ -14,7 +14,7 @@ func Taken(id job.ID) error {
 // Pending is the error about a name that may turn out to be taken, or not to be.
 func Pending(name string) error {
 	return job.Errorf(job.CodeUnavailable, "try again in a moment",
-		"whether another request gets %q is being decided; nothing was changed", name)
+		"another request may be about to get the name %q; nothing was changed", name)
 }
 
 // KeyReused is the error about a key under which something else was asked for.

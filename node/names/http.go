@@ -53,7 +53,7 @@ type Ask struct {
 func (q *Ask) check() error {
 	if max(len(q.Reserve), len(q.Confirm), len(q.Release), len(q.Abort)) > MaxItems ||
 		len(q.Reserve) > 0 && len(q.Abort) > 0 || max(q.From, q.Activate) > job.MaxGroups {
-		return job.Invalid("", "ask for fewer at a time", "this is not an ask about names")
+		return job.Invalid("", "ask for fewer at a time", "this is not a request about names")
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func Serve(keeper func(group uint32) *Keeper) http.HandlerFunc {
 func serve(w http.ResponseWriter, r *http.Request, keeper func(group uint32) *Keeper) (a Answer, err error) {
 	group, err := strconv.ParseUint(r.Header.Get(wire.GroupHeader), 10, 32)
 	if err != nil || r.Method != http.MethodPost {
-		return a, job.Invalid(wire.GroupHeader, "", "this is not an ask about names")
+		return a, job.Invalid(wire.GroupHeader, "", "this is not a request about names")
 	}
 	k := keeper(uint32(group))
 	if k == nil {
@@ -103,7 +103,7 @@ func serve(w http.ResponseWriter, r *http.Request, keeper func(group uint32) *Ke
 	}
 	var q Ask
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxMessage)).Decode(&q); err != nil {
-		return a, job.Invalid("", "", "this is not an ask about names: %v", err)
+		return a, job.Invalid("", "", "this is not a request about names: %v", err)
 	}
 	if err = k.Do(r.Context(), &q, &a); job.CodeOf(err) == job.CodeNotLeader {
 		w.Header().Set(wire.LeaderHeader, k.o.Tracker.Addr())

@@ -147,7 +147,7 @@ func (k *Keeper) Ready() error {
 func (k *Keeper) activate(ctx context.Context, l leadership, groups uint32, voters int) error {
 	if have := k.o.Voters(); have < voters {
 		return job.Errorf(job.CodeUnavailable, "wait until its replicas have caught up",
-			"group %d has %d replicas that vote and is to have %d", k.group(), have, voters)
+			"group %d has %d voting replicas and should have %d", k.group(), have, voters)
 	}
 	if groups <= k.o.Store.Info().Groups {
 		return nil
@@ -257,7 +257,7 @@ func (k *Keeper) Queue(ctx context.Context, q job.QueueKey) (uint32, error) {
 	case err != nil:
 		return 0, noAnswer(home, err)
 	case a.Outcomes[0].Code != fsm.CodeOK:
-		return 0, job.Errorf(job.CodeUnavailable, "try again", "the queue %q could not be given a group: %s",
+		return 0, job.Errorf(job.CodeUnavailable, "try again", "the queue %q could not be assigned to a group: %s",
 			q.String(), a.Outcomes[0].Text)
 	}
 	return a.Outcomes[0].Group, nil

@@ -47,7 +47,7 @@ func (c *Client) Uses(ctx context.Context, groups []uint32, of UsesOf, shown int
 		var a Answer
 		if err := c.Call(ctx, g, &Ask{Uses: &of}, &a); err != nil {
 			return nil, job.Errorf(job.CodeUnavailable, "try again when it has a leader",
-				"group %d does not say which of its jobs use it: %v", g, err)
+				"group %d does not answer which of its jobs use it: %v", g, err)
 		}
 		out = AddUses(out, a.Uses, shown)
 	}

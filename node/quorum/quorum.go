@@ -94,8 +94,8 @@ func (t *Look) Missing(ctx context.Context, self string, servers []raft.Server,
 		if len(missing) == 1 {
 			verb, start = "is", "start it"
 		}
-		why = fmt.Sprintf("%d of %d voters %s unreachable: %s; %s, or run `carillon cluster recover` if "+
-			"they are gone for good", len(missing), voters, verb, strings.Join(names, ", "), start)
+		why = fmt.Sprintf("%d of %d voters %s unreachable: %s; %s, or run `carillon cluster recover` if they are "+
+			"gone for good", len(missing), voters, verb, strings.Join(names, ", "), start)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -169,7 +169,7 @@ func Term(s raft.StableStore) (uint64, error) {
 func SetTerm(s raft.StableStore, term uint64) error { return s.SetUint64(keyTerm, term) }
 
 // ErrApplied says that raft was to cut off what is in the state.
-var ErrApplied = errors.New("raft log: entries that were applied are not cut off")
+var ErrApplied = errors.New("raft log: applied entries cannot be removed")
 
 // Guard keeps the end of the log that is in the state from being cut off. Raft cuts off entries that another leader
 // has others in place of, and none that were committed; so one that was applied and is to go says that a majority has

@@ -99,7 +99,7 @@ func (a *action) run() error {
 			n += last.Matched
 		}
 		if n > *a.q.Expect || n < *a.q.Expect && a.q.Cursor == "" {
-			return job.Errorf(job.CodeState, "look at them again with dry_run, and expect what that says",
+			return job.Errorf(job.CodeState, "repeat it with dry_run, and expect the number that it reports",
 				"%d jobs match, and %d were expected; nothing was changed", n, *a.q.Expect)
 		}
 	}

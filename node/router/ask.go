@@ -123,10 +123,10 @@ func (a *answer) Flush() {}
 // broken says of a group that it ended in the middle of its answer.
 func broken(group uint32, r *http.Request) error {
 	if r.Method == http.MethodGet {
-		return job.Errorf(job.CodeUnavailable, "try again", "group %d: its answer broke off", group)
+		return job.Errorf(job.CodeUnavailable, "try again", "group %d: its answer was cut off", group)
 	}
 	return job.Errorf(job.CodeOutcomeUnknown, "repeat it with the same Idempotency-Key",
-		"group %d: its answer broke off; it may or may not have been done", group)
+		"group %d: its answer was cut off; it may or may not have been done", group)
 }
 
 // ask has a group answer a request.
@@ -163,7 +163,7 @@ func (rt *Router) serve(group uint32, w http.ResponseWriter, r *http.Request) (e
 func refusal(group uint32, status int, body []byte) *job.Error {
 	var p wire.Problem
 	if json.Unmarshal(body, &p) != nil || p.Code == "" {
-		return job.Errorf(job.CodeUnavailable, "try again in a moment", "group %d answers with status %d", group,
+		return job.Errorf(job.CodeUnavailable, "try again in a moment", "group %d answered with status %d", group,
 			status)
 	}
 	return inGroup(group, &p.Error)

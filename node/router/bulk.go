@@ -168,7 +168,7 @@ func (s *splitter[R]) askPart(ctx context.Context, p *bulkPart, lines []wire.Bul
 		}
 		n := s.base(&res).Line
 		if p.answered == len(p.at) || lines[p.at[p.answered]].Line != n {
-			return fmt.Errorf("group %d answers line %d, which it was not asked for", p.group, n)
+			return fmt.Errorf("group %d answered line %d, which it was not asked for", p.group, n)
 		}
 		out[p.at[p.answered]] = res
 		p.answered++

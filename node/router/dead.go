@@ -243,7 +243,7 @@ func partly(err error, done int) error {
 	if absent(e) {
 		said.Code = job.CodeOutcomeUnknown
 	}
-	said.Message = fmt.Sprintf("%d were taken before this: %s", done, e.Message)
+	said.Message = fmt.Sprintf("%d were done before this: %s", done, e.Message)
 	said.Remedy = "repeat it with the same Idempotency-Key"
 	return &said
 }

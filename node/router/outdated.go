@@ -40,7 +40,7 @@ func (rt *Router) Outdated(r *http.Request, group, known uint32) error {
 		}
 	}
 	return job.Errorf(job.CodeUnavailable, "try again in a moment, or ask another node",
-		"the node that was asked has not heard yet that there are %d groups of jobs; nothing was changed", known)
+		"the node that you asked does not know yet that there are %d groups of jobs; nothing was changed", known)
 }
 
 // Serve answers a request of another node. One that knows of one group only cannot send a new job to another one, and

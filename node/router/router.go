@@ -248,10 +248,10 @@ func (rt *Router) toSession(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil && n <= job.MaxGroups && !rt.has(uint32(n)) && n != control: // the worker may know more
 			api.WriteError(w, job.Errorf(job.CodeUnavailable, "try again in a moment, or ask another node",
-				"this node has not heard of group %d", n))
+				"this node does not know group %d yet", n))
 			return
 		case err != nil || n > job.MaxGroups:
-			api.WriteError(w, job.Invalid(wire.GroupHeader, "look at the groups of the cluster again",
+			api.WriteError(w, job.Invalid(wire.GroupHeader, "check the groups of the cluster",
 				"there is no group %q", text))
 			return
 		}

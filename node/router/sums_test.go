@@ -115,7 +115,7 @@ func TestDeadLettersByNumber(t *testing.T) {
 	}
 	w.down[1] = true
 	if rec := call(t, w, "POST", "/dead:redrive", `{"all":true}`, nil); rec.Code != 503 ||
-		!strings.Contains(rec.Body.String(), "9 were taken before this: group 1") {
+		!strings.Contains(rec.Body.String(), "9 were done before this: group 1") {
 		t.Errorf("a part done: %d %s", rec.Code, rec.Body)
 	}
 }

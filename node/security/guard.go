@@ -20,7 +20,7 @@ func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Peer) bool) http
 		switch {
 		case !ok && strings.HasPrefix(r.URL.Path, "/internal/"):
 			api.WriteError(w, job.Errorf(job.CodeForbidden, "",
-				"this is for nodes of the cluster, which show a certificate"))
+				"this is only for nodes of the cluster, which have a certificate"))
 		case ok && !belongs(p) && !leaving[r.URL.Path]:
 			api.WriteError(w, job.Errorf(job.CodeForbidden,
 				"stop it; to bring it back, empty its data directory and start it with --join",

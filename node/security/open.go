@@ -83,11 +83,11 @@ func (k *Keys) openPublic() (err error) {
 	case o.TLSCert == "" && o.TLSKey == "":
 		return nil
 	case !o.On:
-		return job.Invalid("--tls-cert", "give --secure as well (and not --insecure), or leave it out",
+		return job.Invalid("--tls-cert", "add --secure (and not --insecure), or leave it out",
 			"a node that is not secure does not speak TLS")
 	case o.TLSCert == "" || o.TLSKey == "":
 		return job.Invalid("--tls-cert", "give --tls-cert and --tls-key",
-			"a certificate is of no use without its key")
+			"a certificate needs its key")
 	default:
 		k.public, err = keys.OpenOperator(o.TLSCert, o.TLSKey, o.Logger, o.Now)
 		return err
@@ -105,8 +105,8 @@ func (k *Keys) fitIdentity() error {
 	d, ring := k.o.Dir, k.ring
 	switch id, has := ring.Identity(); {
 	case has && d.CA != "" && !k.knows(d.CA):
-		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
-			"the data directory and let the node join again", d.File(keys.Dir))
+		return fmt.Errorf("the keys in %s belong to another cluster: put the right ones back, or empty the data "+
+			"directory and let the node rejoin", d.File(keys.Dir))
 	case has && id.Node == d.NodeID && id.Instance == d.Instance:
 	case d.CA != "" && !ring.HasKey():
 		// A voter could sign itself another certificate. Its members know it by the key that is lost: it would look
@@ -115,8 +115,8 @@ func (k *Keys) fitIdentity() error {
 	case ring.Authority() != nil: // it begins a cluster, or makes a plain one secure
 		return k.certifySelf()
 	case has:
-		return fmt.Errorf("the certificate in %s is that of node %s with another data directory: remove the directory "+
-			"%s, and let the node join", d.File(keys.Dir), id.Node, keys.Dir)
+		return fmt.Errorf("the certificate in %s belongs to node %s with another data directory: remove the "+
+			"directory %s, and let the node join", d.File(keys.Dir), id.Node, keys.Dir)
 	case d.CA != "":
 		return errLostKey(d)
 	case !d.Fresh && !ring.HasKey():
@@ -126,14 +126,15 @@ func (k *Keys) fitIdentity() error {
 		if k.o.Token.ID == "" && k.o.Forms {
 			return job.Invalid("--keys-from", "for a new cluster, make keys once with `carillon cluster init --out "+
 				"DIR`, copy DIR to every machine, and give each node --keys-from DIR; if this node was a member and "+
-				"lost its data directory, run `carillon cluster remove "+k.o.Dir.NodeID+"` and `carillon cluster "+
-				"token create` on another node, and give it that token with --token-file; if the cluster is not to "+
-				"be secure, give --insecure instead", "nodes form a secure cluster with keys that all of them have")
+				"lost its data directory, run `carillon cluster remove "+k.o.Dir.NodeID+
+				"` and `carillon cluster token create` on another node, and give it that token with "+
+				"--token-file; if the cluster should not be "+
+				"secure, give --insecure instead", "nodes that form a secure cluster need its keys")
 		}
 		if k.o.Token.ID == "" {
 			return job.Invalid("--token", "get one from a node of the cluster with `carillon cluster token "+
 				"create`; if the cluster is not secure, give --insecure instead",
-				"a node joins a secure cluster with a join token")
+				"a node needs a join token to join a secure cluster")
 		}
 		ring.Pin(k.o.Token.CA)
 		if _, err := ring.Key(); err != nil {
@@ -241,13 +242,13 @@ func errIsSecure(path string) error {
 }
 
 func errOtherCluster(d *datadir.Dir, a *keys.Authority, id string) error {
-	return fmt.Errorf("the keys in %s are those of cluster %s, and the data directory belongs to cluster %s: make "+
-		"keys for it with `carillon cluster init --data-dir %s`", d.File(keys.Dir), a.Cluster(), id, d.Path)
+	return fmt.Errorf("the keys in %s belong to cluster %s, and the data directory to cluster %s: make keys for it "+
+		"with `carillon cluster init --data-dir %s`", d.File(keys.Dir), a.Cluster(), id, d.Path)
 }
 
 func errLostKey(d *datadir.Dir) error {
 	return fmt.Errorf("data directory %s has lost its key (%s): put the file back, or remove the node from the "+
-		"cluster, empty the directory and let it join again; if all nodes lost theirs, restore a backup, or run "+
+		"cluster, empty the directory and let it rejoin; if all nodes have lost theirs, restore a backup, or run "+
 		"`carillon cluster recover --data-dir %s --peers %s=HOST:PORT` on one of them", d.Path,
 		filepath.Join(keys.Dir, keys.NodeFile), d.Path, d.NodeID)
 }
@@ -261,8 +262,8 @@ func (k *Keys) CheckMode(info store.Info) error {
 	case k.ring == nil || info.ClusterID == "":
 		return nil
 	case ca != "" && !k.knows(ca) && !info.Security.Knows(k.ring.CAHash().String()):
-		return fmt.Errorf("the keys in %s are those of another cluster: put back the ones that belong here, or empty "+
-			"the data directory and let the node join again", k.o.Dir.File(keys.Dir))
+		return fmt.Errorf("the keys in %s belong to another cluster: put the right ones back, or empty the data "+
+			"directory and let the node rejoin", k.o.Dir.File(keys.Dir))
 	case ca != "":
 		return nil
 	}
@@ -282,7 +283,7 @@ func (k *Keys) knows(ca string) bool {
 
 func errNotSecure(d *datadir.Dir) error {
 	return fmt.Errorf("the cluster of data directory %s is not secure: start the node with --insecure (on a "+
-		"loopback address without --secure is enough); or make the cluster secure: stop all nodes, run `carillon "+
-		"cluster init --data-dir %s --out DIR`, and start every "+
+		"loopback address it is enough to leave out --secure); or make the cluster secure: stop all nodes, run "+
+		"`carillon cluster init --data-dir %s --out DIR`, and start every "+
 		"node with --secure --keys-from DIR", d.Path, d.Path)
 }

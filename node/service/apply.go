@@ -88,7 +88,7 @@ func (b *Service) ApplyJobs(ctx context.Context, lines []wire.BulkLine, o wire.A
 		if try == applyTries {
 			for _, a := range open {
 				fail(&a.res.BulkResult, job.Errorf(job.CodeVersionConflict, "apply it again",
-					"the job keeps being changed by others"))
+					"others keep changing the job"))
 			}
 			break
 		}
@@ -172,7 +172,7 @@ func (a *applied) compare(r *view.Reader, o *wire.ApplyOptions) error {
 		return err
 	}
 	if def == nil {
-		return fmt.Errorf("the name of %s leads nowhere", id)
+		return fmt.Errorf("the name of %s leads to no job", id)
 	}
 	a.id, a.version, a.res.JobID = id, def.Version, &id
 	// What else there is of it is not kept: a chunk of lines may be about jobs of any size.
@@ -198,7 +198,7 @@ func keepSet(old, spec *job.Spec, o *wire.ApplyOptions) error {
 		spec.Tags = tags
 	case !o.TakeOver:
 		return job.Invalid("tags", "remove it from that set first, or move it with --take-over (take_over=true)",
-			"the job %q is in the set %q, and not in %q", spec.Name, have, want)
+			"the job %q is in the set %q, not in %q", spec.Name, have, want)
 	}
 	return nil
 }

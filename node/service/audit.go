@@ -177,7 +177,7 @@ func (b *Service) recordBackup(ctx context.Context) error {
 	}
 	if b.o.Secure && !api.IsLocal(ctx) {
 		return job.Errorf(job.CodeNoLeader, "try again, ask another node, or use the admin socket",
-			"it could not be recorded that a backup is taken, so none is: %v", err)
+			"the audit record of the backup could not be written, so no backup is taken: %v", err)
 	}
 	b.o.Logger.Warn("backup not recorded", "address", by.Address, "name", by.Name, "error", err)
 	return nil

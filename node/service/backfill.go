@@ -83,7 +83,7 @@ func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Space, q 
 	now int64) (backfill, error) {
 	if int64(q.To) > now {
 		return backfill{}, job.Invalid("to", "choose a time in the past",
-			"the interval ends at %s, which is still to come", q.To)
+			"the interval ends at %s, which is in the future", q.To)
 	}
 	h, err := b.look(ref, sc)
 	if err != nil {

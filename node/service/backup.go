@@ -50,7 +50,7 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 	case b.copies.slots <- struct{}{}:
 	default:
 		return info, nil, job.Errorf(job.CodeUnavailable, "wait for them, or ask another node",
-			"%d backups of this node are being taken already", MaxCopies)
+			"%d backups of this node are already in progress", MaxCopies)
 	}
 	defer func() {
 		if err != nil {
@@ -68,14 +68,14 @@ func (b *Service) Backup(ctx context.Context) (info wire.BackupInfo, rc io.ReadC
 		return info, nil, job.Errorf(job.CodeNotReady, "ask a node that has joined", "this node has no state yet")
 	case i.Group == 0 && i.Homes > 1 && i.Groups < i.Homes:
 		return info, nil, job.Errorf(job.CodeNotReady, "try again in a moment",
-			"the groups of the cluster are still being made")
+			"the groups of the cluster are still being created")
 	}
 	size := uint64(b.o.Store.Size())
 	if free, total, err := b.copies.statfs(b.o.DataDir); err == nil {
 		// Below its limit the node would refuse to create jobs.
 		if reserve := max(copyReserve, b.o.MinFree(total)); free < size+reserve {
 			return info, nil, job.Errorf(job.CodeStorageFull, "make room in the data directory, or ask another node",
-				"a copy of the state needs %s, %s are kept free, and %s are",
+				"a copy of the state needs %s and must leave %s free, but only %s are free",
 				job.Bytes(size), job.Bytes(reserve), job.Bytes(free))
 		}
 	}
@@ -159,7 +159,7 @@ func (b *Service) age() time.Duration {
 func errHold(h store.Hold) error {
 	if h.Releasing {
 		return job.Errorf(job.CodeNotReady, "wait a moment",
-			"the cluster is being released: the open runs of the backup are recorded as lost")
+			"the cluster is being released: the open runs of the backup are being recorded as lost")
 	}
 	return job.Errorf(job.CodeNotReady, view.HoldRemedy, "%s", fsm.TextHold)
 }
@@ -167,7 +167,7 @@ func errHold(h store.Hold) error {
 // sayHold says at the start why nothing is going to run.
 func (b *Service) sayHold() {
 	if h := b.o.Store.Info().Hold; h.On {
-		b.o.Logger.Warn("cluster on hold: it was restored from a backup, and nothing runs until it is released",
+		b.o.Logger.Warn("cluster on hold: it was restored from a backup; nothing runs until it is released",
 			event.Restored, "restored_at", job.Instant(h.Since).String(),
 			"from_cluster", h.Cluster, "from_index", h.Index, "remedy", view.HoldRemedy)
 	}
@@ -200,7 +200,7 @@ func (b *Service) Release(ctx context.Context, rq api.Request) (wire.ReleaseResu
 			return r, err
 		}
 		if r.Released = o.Count > 0; r.Released {
-			b.o.Logger.Warn("cluster released: the one that its backup was taken from is said to be gone",
+			b.o.Logger.Warn("cluster released: an operator confirmed that the cluster of the backup is gone",
 				event.Released, "at", job.Instant(b.o.Store.Info().Released).String())
 		}
 	}

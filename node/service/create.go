@@ -136,7 +136,7 @@ func (b *batcher) submit(items []*creation) {
 		err = fmt.Errorf("%w: %w", scheduler.ErrNotApplied, errEnded)
 	case len(*queue) > limit:
 		err = job.Errorf(job.CodeUnavailable, "send fewer at a time",
-			"%d jobs wait to be created already; nothing was changed", len(*queue))
+			"%d jobs are already waiting to be created; nothing was changed", len(*queue))
 	default:
 		*queue = append(*queue, items...)
 	}
@@ -373,7 +373,7 @@ func (t *callerTable) number(by *fsm.Caller) uint64 {
 	return n
 }
 
-const diskRemedy = "make room on its disk, delete jobs, keep less history, or lower --min-free-disk"
+const diskRemedy = "free space on its disk, delete jobs, keep less history, or lower --min-free-disk"
 
 // room refuses what would make the state grow while this node's disk is almost full.
 func (b *Service) room() error {
@@ -384,13 +384,13 @@ func (b *Service) room() error {
 	if e := b.o.Tracker.Epoch(); e != nil {
 		if target := b.o.Members.TransferTarget(e); target != "" {
 			return job.Errorf(job.CodeNoLeader, "try again in a moment",
-				"the disk of the leader %s is almost full, and it hands over to %s; nothing was changed",
+				"the disk of the leader %s is almost full, and it is handing over to %s; nothing was changed",
 				b.o.NodeID, target)
 		}
 	}
 	return job.Errorf(job.CodeDiskLow, diskRemedy,
-		"the leader %s has %s and needs %s for anything new, and no other node can take over; runs go "+
-			"on, nothing was changed", b.o.NodeID, disk.Text(d), job.Bytes(d.Limit))
+		"the disk of the leader %s has %s and needs %s to create anything, and no other node can take over; runs "+
+			"continue; nothing was changed", b.o.NodeID, disk.Text(d), job.Bytes(d.Limit))
 }
 
 // withRoom are the jobs that there is room for. One that was created by an earlier try of the same request is only

@@ -13,7 +13,7 @@ import (
 func (b *Service) DevKill(ctx context.Context, rq wire.DevKillRequest) (func(), error) {
 	if b.o.DevKill == nil || b.o.Secure {
 		return nil, job.Errorf(job.CodeNotFound, "`carillon dev --nodes 3` starts one",
-			"this is no cluster to play with")
+			"this is not a `carillon dev` cluster")
 	}
 	if rq.NodeID == b.o.NodeID {
 		b.o.Logger.Warn("killed by request")

@@ -73,7 +73,7 @@ func (b *Service) editable(ctx context.Context, ref string, spec *job.Spec, sc a
 	}
 	if spec.Namespace = cmp.Or(spec.Namespace, space); spec.Namespace != space {
 		return job.Invalid("namespace", "leave it out, or create the job there and delete this one",
-			"the job is in namespace %q and stays there", space)
+			"the job is in namespace %q and cannot be moved", space)
 	}
 	return b.check(ctx, spec)
 }

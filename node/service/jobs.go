@@ -258,7 +258,7 @@ func (b *Service) BulkCreate(ctx context.Context, lines []wire.BulkLine, rq api.
 func fail(r *wire.BulkResult, err error) {
 	var known *job.Error
 	if !errors.As(err, &known) {
-		known = job.Errorf(job.CodeInternal, "the node's log says more", "something went wrong inside the node")
+		known = job.Errorf(job.CodeInternal, "see the node's log", "something went wrong inside the node")
 	}
 	r.Status, r.Error = "error", known
 }

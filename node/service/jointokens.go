@@ -19,7 +19,7 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	rq api.Request) (wire.JoinTokenCreated, error) {
 	var none wire.JoinTokenCreated
 	if b.o.JoinTokens == nil {
-		return none, job.Errorf(job.CodeState, "give the new node --join alone",
+		return none, job.Errorf(job.CodeState, "give the new node only --join",
 			"this cluster is not secure: nodes join it without a token")
 	}
 	now := b.o.JoinTokens(keys.NewToken(keys.JoinToken, keys.Hash{}).ID)
@@ -43,7 +43,7 @@ func (b *Service) CreateJoinToken(ctx context.Context, t wire.JoinTokenRequest,
 	stored, ok := b.o.Store.Info().Security.Join(o.Text)
 	if !ok {
 		return none, job.Errorf(job.CodeNotFound, "use a new key to create another",
-			"this request created the join token %s, which is gone", o.Text)
+			"this request created the join token %s, which no longer exists", o.Text)
 	}
 	if !o.Replay {
 		b.o.Logger.Info("join token created", "token", row.ID, "uses", row.Uses, "voter", row.Voter, "by",

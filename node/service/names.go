@@ -171,8 +171,8 @@ func (b *Service) renamed(ctx context.Context, h *view.Held, spec *job.Spec, rq 
 	if key, queued := queueOf(spec); queued && key != old {
 		err := b.hasQueue(ctx, key)
 		if job.CodeOf(err) == job.CodeOtherGroup {
-			err = job.Invalid("payload.queue", "create the job anew in that queue, and delete this one",
-				"the queue %q is in another group of the cluster than the job, which stays where it is", key.String())
+			err = job.Invalid("payload.queue", "create a new job in that queue, and delete this one",
+				"the queue %q is in another group of the cluster than the job, and a job cannot move", key.String())
 		}
 		if err != nil {
 			return reserved{}, err

@@ -220,15 +220,15 @@ func (b *Service) queueError(o fsm.Outcome, k job.QueueKey) error {
 		if err := b.KnownQueue(k); err != nil {
 			return err
 		}
-		return job.Errorf(job.CodeNotFound, "there is nothing to delete; it goes when no job names it",
+		return job.Errorf(job.CodeNotFound, "there is nothing to delete; the queue disappears when no job names it",
 			"the queue %q has no settings of its own", k.String())
 	case fsm.CodeConflict:
 		if o.Version == 0 {
 			return job.Errorf(job.CodeVersionConflict, "leave the version out to declare it",
-				"the queue %q has no settings of its own by now", k.String())
+				"the queue %q no longer has settings of its own", k.String())
 		}
 		return job.Errorf(job.CodeVersionConflict, "read the queue again and repeat the change",
-			"the queue is at version %d by now", o.Version)
+			"the queue is now at version %d", o.Version)
 	}
 	return outcomeError(o, k.String())
 }

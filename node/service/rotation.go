@@ -72,10 +72,10 @@ func (b *Service) lockedOut(now int64) error {
 		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
 	}
 	return job.Errorf(job.CodeState,
-		"replace them first: make new ones with `carillon token create`, hand them out, and revoke the old ones; "+
-			"--force locks them out",
-		"%d CAs that were replaced are remembered, and this rotation would forget the one that these tokens are from, "+
-			"so that who has them does not find the cluster any more: %s%s", keys.MaxFormer, strings.Join(names, ", "),
+		"replace them first: create new ones with `carillon token create`, distribute them, and revoke the old "+
+			"ones; --force locks the old ones out",
+		"the cluster remembers its last %d CAs, and this rotation would make it forget the one of these tokens, so "+
+			"that they no longer work: %s%s", keys.MaxFormer, strings.Join(names, ", "),
 		more)
 }
 

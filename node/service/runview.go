@@ -124,7 +124,7 @@ func (b *Service) runDetail(ctx context.Context, k job.RunKey, sc api.Space) (wi
 	if !found {
 		if len(d.Attempts) == 0 && !around.Empty() {
 			return d, job.Errorf(job.CodeNotFound, "GET /api/v1/jobs/"+k.Job.String()+"/runs shows what did not run",
-				"there is no run %q: from %s to %s nothing ran (%s: %s)", k.String(), job.Instant(around.First),
+				"there is no run %q: nothing ran from %s to %s (%s: %s)", k.String(), job.Instant(around.First),
 				job.Instant(around.Last), around.Status, around.Reason)
 		}
 		if len(d.Attempts) == 0 {

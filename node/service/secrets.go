@@ -138,7 +138,7 @@ const webhookField = "notify.webhook"
 func (b *Service) checkSecret(spec *job.Spec, field, name string) error {
 	if b.o.Vault.Plain() {
 		return job.Invalid(field, "make the cluster secure: start the nodes with --secure",
-			"a job of a cluster without keys cannot refer to a secret")
+			"a job cannot refer to a secret in a cluster without keys")
 	}
 	row, ok := b.secretRow(store.SecretKey{Namespace: spec.Namespace, Name: name})
 	if !ok {
@@ -156,8 +156,8 @@ func (b *Service) checkSecret(spec *job.Spec, field, name string) error {
 		ok = ok && job.SecretMayGoTo(row.Hosts, t)
 	}
 	if !ok {
-		return job.Invalid(field, "send it there, or set the secret for other hosts",
-			"the secret %q is for %s only", name, strings.Join(row.Hosts, ", "))
+		return job.Invalid(field, "send it to one of these, or allow other hosts for the secret",
+			"the secret %q is only for %s", name, strings.Join(row.Hosts, ", "))
 	}
 	return nil
 }

@@ -229,7 +229,7 @@ func (b *Service) change(ctx context.Context, rq api.Request,
 			return o, nil
 		case moved >= movedLimit:
 			return fsm.Outcome{}, job.Errorf(job.CodeUnavailable, "try again",
-				"the job changes faster than it can be edited; nothing was changed")
+				"the job keeps changing during the edit; nothing was changed")
 		default:
 			moved++
 		}
@@ -333,7 +333,7 @@ func outcomeError(o fsm.Outcome, ref string) error {
 		return names.Pending(ref)
 	case fsm.CodeConflict:
 		return job.Errorf(job.CodeVersionConflict, "read the job again and repeat the change",
-			"the job is at version %d by now", o.Version)
+			"the job is now at version %d", o.Version)
 	case fsm.CodeKeyReused:
 		return names.KeyReused()
 	case fsm.CodeRefused:
@@ -343,7 +343,8 @@ func outcomeError(o fsm.Outcome, ref string) error {
 		}
 		return job.Errorf(job.CodeState, remedy, "%s", o.Text)
 	}
-	return job.Errorf(job.CodeUnavailable, "try again", "the state moved; nothing was changed (%d)", o.Code)
+	return job.Errorf(job.CodeUnavailable, "try again",
+		"the state has changed meanwhile; nothing was changed (%d)", o.Code)
 }
 
 // show is the job after a change, as this node's state has it.

@@ -27,7 +27,7 @@ func callerOf(ctx context.Context) string {
 func (b *Service) CreateToken(ctx context.Context, t wire.TokenRequest, rq api.Request) (wire.TokenCreated, error) {
 	if !b.o.Secure {
 		return wire.TokenCreated{}, job.Errorf(job.CodeState, "start the nodes with --secure",
-			"this cluster asks nobody for a token")
+			"this cluster uses no tokens")
 	}
 	made := keys.NewToken(keys.APIToken, b.caHash())
 	sum := made.Sum()
@@ -53,7 +53,7 @@ func (b *Service) CreateToken(ctx context.Context, t wire.TokenRequest, rq api.R
 	stored, ok := b.o.Store.Token(o.Text)
 	if !ok {
 		return wire.TokenCreated{}, job.Errorf(job.CodeNotFound, "use a new key to create another",
-			"this request created the token %s, which is gone", o.Text)
+			"this request created the token %s, which no longer exists", o.Text)
 	}
 	out := wire.TokenCreated{Token: b.token(stored)}
 	if o.Text == made.ID {
@@ -115,7 +115,7 @@ func (b *Service) ResumeToken(ctx context.Context, ref string, rq api.Request) (
 	o, err := b.change(ctx, rq, func(a attempt) (fsm.Command, error) {
 		id := b.tokenID(ref, func(t *store.Token) bool { return t.Suspended && t.RevokedAt == 0 })
 		if t, ok := b.o.Store.Token(id); ok && t.Shell {
-			if err := api.MayGrant(ctx, "shell", "resume one that may"); err != nil {
+			if err := api.MayGrant(ctx, "shell", "resume a token that may"); err != nil {
 				return nil, err
 			}
 		}
@@ -183,10 +183,10 @@ func (b *Service) confirm(ctx context.Context) error {
 	case err == nil && who.Token == id.Token && who.Role == id.Role && strings.EqualFold(who.Namespace, id.Namespace):
 		return nil
 	case err == nil:
-		return job.Errorf(job.CodeForbidden, "", "the leader knows the token %s otherwise than this node", id.Token)
+		return job.Errorf(job.CodeForbidden, "", "leader and node have different records of the token %s", id.Token)
 	case job.CodeOf(err) == job.CodeUnauthenticated || job.CodeOf(err) == job.CodeForbidden:
 		return err
 	}
 	return job.Errorf(job.CodeNoLeader, "try again, ask another node, or use the admin socket",
-		"the leader could not be asked whether the token %s still lets its holder in: %v", id.Token, err)
+		"the leader could not be asked whether the token %s is still valid: %v", id.Token, err)
 }

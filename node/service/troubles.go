@@ -80,7 +80,7 @@ func stopped(id string, why *datadir.Stopped) wire.Trouble {
 // leaderless is why no node leads.
 func (b *Service) leaderless(ctx context.Context) wire.Trouble {
 	t := wire.Trouble{Code: wire.TroubleNoLeader, Text: "no node leads; an election is under way",
-		Remedy: "wait a moment; if it stays so, look at the logs of the nodes"}
+		Remedy: "wait a moment; if that does not help, check the logs of the nodes"}
 	if why := b.o.Members.WhyNoLeader(ctx); why != "" {
 		t.Text, t.Remedy, _ = strings.Cut("no node leads: "+why, "; ")
 	}
@@ -90,8 +90,8 @@ func (b *Service) leaderless(ctx context.Context) wire.Trouble {
 // insecure says that everybody may do everything. It is on purpose, and must not be forgotten.
 func insecure(ids []string) wire.Trouble {
 	return wire.Trouble{Code: wire.TroubleInsecure,
-		Text: fmt.Sprintf("the cluster is insecure (--insecure on %s): no TLS and no tokens, and everybody who "+
-			"reaches a port may do everything", strings.Join(ids, ", ")),
+		Text: fmt.Sprintf("the cluster is insecure (--insecure on %s): without TLS and tokens, everybody who can "+
+			"reach a port may do everything", strings.Join(ids, ", ")),
 		Remedy: "stop all nodes, run `carillon cluster init --data-dir D --out DIR` with the directory of one, and " +
 			"start every node with --secure --keys-from DIR"}
 }
@@ -132,7 +132,7 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 		case m.State == "unreachable":
 			remedy := "start it, or run `carillon cluster remove " + m.ID + "` if it is gone for good"
 			if m.Suffrage == suffrage(raft.Voter) && living-1 <= voters/2 {
-				remedy += fmt.Sprintf("; %d of %d voters are left, and the cluster stops if it loses one more",
+				remedy += fmt.Sprintf("; %d of %d voters are left, and the cluster stops if it loses another",
 					living, voters)
 			}
 			out = append(out, wire.Trouble{Code: wire.TroubleUnreachable, Node: m.ID, Since: m.LastHeard,
@@ -142,14 +142,14 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 			out = append(out, stopped(m.ID, b.o.Members.StoppedPeer(m.ID)))
 		case m.Problem != "":
 			out = append(out, wire.Trouble{Code: wire.TroubleMember, Node: m.ID,
-				Text: "node " + m.ID + ": " + m.Problem, Remedy: "look at its log"})
+				Text: "node " + m.ID + ": " + m.Problem, Remedy: "check its log"})
 		}
 		if m.SkewMS != nil {
 			if d := time.Duration(*m.SkewMS) * time.Millisecond; d.Abs() > placement.FitSkew {
 				out = append(out, wire.Trouble{Code: wire.TroubleClock, Node: m.ID,
-					Remedy: "set the clock of that machine right",
-					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it is not to lead, "+
-						"and as leader it would hold beyond %s", m.ID, d, stamp.MaxSkew)})
+					Remedy: "correct the clock of that machine",
+					Text: fmt.Sprintf("the clock of node %s differs by %s from the majority's; it should not lead, "+
+						"because a leader holds beyond %s", m.ID, d, stamp.MaxSkew)})
 			}
 		}
 		if m.Disk != nil && m.Disk.Low {
@@ -158,7 +158,7 @@ func (b *Service) memberTroubles(s *wire.Status) (out []wire.Trouble) {
 		if m.Lag != nil && *m.Lag > lagWorth {
 			out = append(out, wire.Trouble{Code: wire.TroubleLag, Node: m.ID,
 				Text:   fmt.Sprintf("node %s is %d log entries behind", m.ID, *m.Lag),
-				Remedy: "wait; if it does not get less, look at its disk and its network"})
+				Remedy: "wait; if the lag does not shrink, check its disk and its network"})
 		}
 	}
 	if t, few := fewVoters(s, voters); few {
@@ -179,7 +179,8 @@ func fewVoters(s *wire.Status, voters int) (wire.Trouble, bool) {
 		return wire.Trouble{}, false
 	}
 	return wire.Trouble{Code: wire.TroubleFewVoters, Node: standby[0],
-		Text: fmt.Sprintf("%d of %d nodes vote: if one of those is lost the cluster stops, although %s could take over",
+		Text: fmt.Sprintf("only %d of %d nodes vote: if one of those is lost the cluster stops, although %s could "+
+			"take over",
 			voters, len(s.Members), strings.Join(standby, " and ")),
 		Remedy: "run `carillon cluster promote " + standby[0] + "`, until three nodes vote"}, true
 }
@@ -188,11 +189,11 @@ func fewVoters(s *wire.Status, voters int) (wire.Trouble, bool) {
 func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
 	t := wire.Trouble{Code: wire.TroubleDisk, Node: id, Remedy: diskRemedy}
 	if id == s.Leader {
-		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs are created unless another node "+
-			"takes over; runs go on", id, disk.Text(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of the leader %s has %s and needs %s: no jobs can be created unless another "+
+			"node takes over; runs continue", id, disk.Text(d), job.Bytes(d.Limit))
 	} else {
-		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs are created through the leader, "+
-			"which it is not to become", id, disk.Text(d), job.Bytes(d.Limit))
+		t.Text = fmt.Sprintf("the disk of node %s has %s and should have %s; jobs can still be created, but this "+
+			"node should not become the leader", id, disk.Text(d), job.Bytes(d.Limit))
 	}
 	return t
 }
@@ -229,7 +230,7 @@ func (b *Service) unmatched(e *forward.Epoch) []wire.Trouble {
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
 		out = append(out, wire.Trouble{Code: wire.TroubleBacklog,
 			Text:   fmt.Sprintf("%s due: %s", plural(counts[why], "run is", "runs are"), why),
-			Remedy: "start a worker that takes them, or look at the jobs with `carillon jobs`"})
+			Remedy: "start a worker that takes them, or see the jobs with `carillon jobs`"})
 	}
 	return out
 }
@@ -259,5 +260,5 @@ func merge(leaders, own []wire.Trouble) []wire.Trouble {
 func silent(p forward.Leader, err error) wire.Trouble {
 	return wire.Trouble{Code: wire.TroubleUnreachable, Node: p.ID,
 		Text:   fmt.Sprintf("the leader %s (%s) does not answer this node: %v", p.ID, p.Addr, err),
-		Remedy: "look at that node and at the network to it; workers and members are as this node knows them"}
+		Remedy: "check that node and the network to it; workers and members are shown as this node knows them"}
 }

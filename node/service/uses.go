@@ -135,6 +135,6 @@ func (b *Service) unused(ctx context.Context, k store.SecretKey) error {
 	if err != nil || i < 0 {
 		return err
 	}
-	return job.Errorf(job.CodeState, "remove it from those jobs first, or give force: their runs will fail",
+	return job.Errorf(job.CodeState, "remove it from those jobs first, or use force: their runs will then fail",
 		"jobs refer to the secret %q: %s (%s in all)", k.Name, someOf(uses[i]), strconv.Itoa(uses[i].Count))
 }

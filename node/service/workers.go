@@ -62,11 +62,11 @@ func (g *registering) enter(x *scheduler.Scheduler, id *api.Identity, r *job.Reg
 	}
 	if r.Incarnation == 0 && g.processes[id.Token] >= maxTokenProcesses {
 		return job.Errorf(job.CodeUnavailable,
-			"find out which worker starts over and over, then transfer the leadership",
-			"%d processes of workers registered with the token since this leader leads", maxTokenProcesses)
+			"find out which worker keeps restarting, then transfer the leadership",
+			"%d worker processes have registered with the token since this leader took over", maxTokenProcesses)
 	}
 	if g.rate.Take(id.Token) > 0 {
-		return job.Errorf(job.CodeTooManyRequests, "find out which worker registers over and over, or revoke the token",
+		return job.Errorf(job.CodeTooManyRequests, "find out which worker keeps registering, or revoke the token",
 			"workers of the token %s register more than %d times a second", id.Name, registerRate)
 	}
 	if r.Incarnation == 0 {

@@ -83,7 +83,7 @@ func (s *Standing) TakesNoPart() error {
 	case <-s.asked:
 	default:
 		return job.Errorf(job.CodeNotReady, "wait a moment",
-			"this node has just started and asks the other members first")
+			"this node has just started and is asking the other members first")
 	}
 	return s.Err()
 }

@@ -53,7 +53,7 @@ var errNoKeys = job.Errorf(job.CodeNotReady, "wait until it has fetched them, or
 // ErrPlain is why a plain cluster has no secrets.
 func ErrPlain() error {
 	return job.Errorf(job.CodeState, "make the cluster secure: start the nodes with --secure",
-		"this cluster has no keys to keep a secret with")
+		"this cluster has no keys to encrypt a secret with")
 }
 
 // Open is the value of a secret, and the hosts that it may be sent to. The error says what to do.
@@ -68,10 +68,10 @@ func (v *Vault) Open(namespace, name string) (value string, hosts []string, err 
 	switch {
 	case errors.Is(err, keys.ErrSealedByOther):
 		err = job.Errorf(job.CodeState, "set it again with `carillon secret set "+name+" -n "+namespace+"`",
-			"the secret %q was sealed with a key that the cluster no longer has", name)
+			"the secret %q was encrypted with a key that the cluster no longer has", name)
 	case err != nil && job.CodeOf(err) == job.CodeInternal:
 		err = job.Errorf(job.CodeState, "set it again with `carillon secret set "+name+" -n "+namespace+"`",
-			"the secret %q cannot be opened: %v", name, err)
+			"the secret %q cannot be decrypted: %v", name, err)
 	}
 	return data, row.Hosts, err
 }

@@ -85,7 +85,7 @@ func TestTurnOfCatchUpRuns(t *testing.T) {
 		{"live, behind a live one", store.Row{Status: job.RunWaiting}, now + 1, job.ReasonNone, ""},
 		{"of a paused job", store.Row{Status: job.RunWaiting, Held: job.RunPending, Serial: true}, now + 1, job.ReasonNone, ""},
 		{"no room", store.Row{Status: job.RunWaiting, Serial: true}, now + 1, job.ReasonNoRoom,
-			"2 runs wait for their turn: there is no room before the next occurrence: a run of the job takes about 3.2s"},
+			"2 runs wait for their turn: there is no time left before the next occurrence: a run of the job takes about 3.2s"},
 		{"one is due", store.Row{Status: job.RunWaiting, Serial: true}, now, job.ReasonNone,
 			"2 runs wait for their turn: an occurrence is due and comes first"},
 	} {

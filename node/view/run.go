@@ -78,7 +78,7 @@ func (r *Reader) openReason(k job.RunKey, row *store.Row) (string, error) {
 }
 
 // TextBackfill says why a live run waits for one that catches up.
-const TextBackfill = "a backfill, a redriven run or one of missed: run_all is under way; it starts when that ends"
+const TextBackfill = "a backfill, a redriven run or a run_all catch-up is in progress; this run starts when that ends"
 
 // waitsBehind is why a run waits, if the schedule and catch-up runs of its job are in each other's way.
 func (r *Reader) waitsBehind(k job.RunKey, row *store.Row) (job.Reason, string, error) {
@@ -104,7 +104,7 @@ func (h *Held) lacksRoom(now int64) bool {
 
 // noRoom says what catch-up runs wait for that find no room between two occurrences.
 func noRoom(s *store.State) string {
-	return "there is no room before the next occurrence: a run of the job takes about " +
+	return "there is no time left before the next occurrence: a run of the job takes about " +
 		(time.Duration(s.Took) * time.Millisecond).Round(100*time.Millisecond).String()
 }
 

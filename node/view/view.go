@@ -146,8 +146,7 @@ const (
 )
 
 // HoldRemedy ends the hold of a restored cluster.
-const HoldRemedy = "make sure that the cluster which the backup was taken from is gone, then run " +
-	"`carillon cluster release`"
+const HoldRemedy = "make sure that the cluster the backup was taken from is gone, then run `carillon cluster release`"
 
 // CheckCursor is what a failure to read a cursor means.
 func CheckCursor(err error) error {

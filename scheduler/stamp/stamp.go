@@ -239,9 +239,10 @@ func (c *Stamper) why() (text, remedy string) {
 		if c.jump < 0 {
 			sign = ""
 		}
-		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it goes on when the clock was steady for %s",
+		return fmt.Sprintf("the leader holds: its clock jumped by %s%s; it continues once the clock has been steady "+
+				"for %s",
 				sign, c.jump.Round(time.Millisecond), c.steadyFor),
-			"wait; if it jumps again, find out what sets the clock of that machine"
+			"wait; if the clock jumps again, find out what sets it on that machine"
 	case behindMark:
 		return fmt.Sprintf("the leader holds: its clock is %s behind the committed mark",
 				c.behind.Round(time.Millisecond)),
@@ -249,10 +250,10 @@ func (c *Stamper) why() (text, remedy string) {
 	case skewed:
 		d, _ := c.skew()
 		return fmt.Sprintf("the leader holds: its clock differs by %s from the majority's",
-			d.Round(time.Millisecond)), "set the clock of that machine right"
+			d.Round(time.Millisecond)), "correct the clock of that machine"
 	case alone:
-		return "the leader holds: it has not heard yet what time a majority of the nodes has",
-			"start the other nodes, and let them reach each other"
+		return "the leader holds: it does not know yet what time a majority of the nodes has",
+			"start the other nodes, and make sure that they reach each other"
 	case resuming:
 		return "the leader is taking over", "try again in a moment"
 	}
