@@ -112,7 +112,7 @@ func TestDocumentedTermsAreDefinedOnce(t *testing.T) {
 var (
 	commentLine = regexp.MustCompile(`(?m)//.*$`)
 	citedFile   = regexp.MustCompile(`[\w/.-]*\w+\.md\b`)
-	citedPart   = regexp.MustCompile(`(?i)\b(pitfalls? \d|design §|§ ?\d)`)
+	citedPart   = regexp.MustCompile(`(?i)\b(pitfalls? \d|requirements? [A-Z]?\d|design §|§ ?\d)`)
 )
 
 // What a comment or a document cites is in the tree: a reader can look it up.

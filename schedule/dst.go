@@ -14,9 +14,9 @@ type walls interface {
 	prev(w int64) int64 // the last one at or before w, or before
 }
 
-// clock maps a set of wall times to instants by the rules of requirement J3. It walks the zone's segments; where two
-// of them meet, the wall clock either jumps ahead (a gap: wall times that do not exist) or falls back (an overlap:
-// wall times that occur twice).
+// clock maps a set of wall times to instants by the rules of dst_gap and dst_overlap. It walks the zone's segments;
+// where two of them meet, the wall clock either jumps ahead (a gap: wall times that do not exist) or falls back (an
+// overlap: wall times that occur twice).
 //
 //	gap      everything in it has one occurrence, at the boundary; with skipGap that one does not run
 //	overlap  with both, the new segment fires what the old one has already fired; otherwise it only goes on where the

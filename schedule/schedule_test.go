@@ -39,7 +39,7 @@ func checkNext(t *testing.T, s *Schedule, after string, want []string) {
 	}
 }
 
-// TestDST is requirement J3, case by case.
+// TestDST has the rules for daylight saving, case by case.
 func TestDST(t *testing.T) {
 	ny := "America/New_York"
 	for _, tc := range []struct {

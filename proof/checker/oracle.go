@@ -14,8 +14,8 @@ import (
 )
 
 // oracle knows the occurrences of one definition. It lists the wall times that an expression names, day by day, and
-// puts them on the time line by the rules of requirement J3. It is slow and shares nothing with package schedule but
-// the stable hash, which is part of the stored format.
+// puts them on the time line by the rules of dst_gap and dst_overlap. It is slow and shares nothing with package
+// schedule but the stable hash, which is part of the stored format.
 type oracle struct {
 	// wall times in [from, to), seconds since 1970 as if the zone were UTC, sorted
 	walls          func(from, to int64) []int64
