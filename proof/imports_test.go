@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{"", "internal/manpages"}, // main.go, and what writes its manual
-	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/notifyflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -57,9 +57,10 @@ var only = map[string][]string{
 	"cmd/habits":       {"cmd"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
+	"cmd/notifyflags":  {"cmd"},
 	"cmd/output":       {"cmd", "cmd/applier", "cmd/bencher", "cmd/contexts", "cmd/exit", "cmd/importer"},
 	"cmd/settings":     {"cmd"},
-	"cmd/values":       {"cmd", "cmd/jobflags"},
+	"cmd/values":       {"cmd", "cmd/jobflags", "cmd/notifyflags"},
 	"cmd/watch":        {"cmd"},
 	"bench":            {"cmd/bencher"},
 	"node":             {"cmd", "api/apitest"},
@@ -94,7 +95,7 @@ var only = map[string][]string{
 	"fsm/stream":       {"fsm", "fsm/snapshots"},
 	"wheel":            {"scheduler"},
 	"transport":        {"node", "node/membership", "node/listen", "node/raftslog"},
-	"notify":           {"cmd", "node", "node/service", "node/view"},
+	"notify":           {"cmd", "cmd/notifyflags", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
 	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
