@@ -80,7 +80,7 @@ func TestRollingUpgrade(t *testing.T) {
 	n := l.cl.Nodes[0]
 	n.Stop()
 	n.Binary = was
-	l.refused(n, fmt.Sprintf("the cluster is at feature level %d and this binary supports levels up to %d", young, old),
+	l.refused(n, fmt.Sprintf("the cluster is at feature level %d, and this binary supports levels up to %d", young, old),
 		n.Dir)
 	n.Binary = next
 	n.Start()

@@ -54,7 +54,7 @@ func TestLeaderWithLittleRoomHandsOver(t *testing.T) {
 		s, err := n.Client.Status(ctx)
 		i := slices.IndexFunc(s.Troubles,
 			func(t client.Trouble) bool { return t.Code == client.TroubleDisk && t.Node == small.ID })
-		if err != nil || i < 0 || !strings.Contains(s.Troubles[i].Text, "created through the leader") {
+		if err != nil || i < 0 || !strings.Contains(s.Troubles[i].Text, "jobs can still be created") {
 			t.Errorf("%s: %v %+v", n.ID, err, s.Troubles)
 		}
 	}
