@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,6 +106,12 @@ func TestServerNotifyFlags(t *testing.T) {
 	if code != 0 || !reflect.DeepEqual(got.Notify, want) {
 		t.Errorf("%+v %s", got.Notify, errOut)
 	}
+	if _, errOut, code := s.run("", append(base, "--notify-webhook", "team-a,default/ops=http://x/", "--notify-webhook", "*/ops=http://y/",
+		"--smtp-addr", "mail:25", "--smtp-from", "c@example.com", "--smtp-namespaces", "team-a,*")...); code != 0 ||
+		!reflect.DeepEqual(got.Notify.Webhooks, map[string]string{"team-a/ops": "http://x/", "ops": "http://x/", "*/ops": "http://y/"}) ||
+		!slices.Equal(got.Notify.SMTP.Namespaces, []string{"team-a", "*"}) {
+		t.Errorf("%+v %s", got.Notify, errOut)
+	}
 	s.env["CARILLON_SMTP_USER"] = "env"
 	if _, errOut, code := s.run("",
 		append(base, "--smtp-addr", "mail:25", "--smtp-from", "c@example.com")...); code != 0 ||
@@ -120,6 +127,9 @@ func TestServerNotifyFlags(t *testing.T) {
 		{[]string{"--notify-webhook", "ops=nonsense-secret"}, "--notify-webhook: the URL of ops"},
 		{[]string{"--notify-webhook", "ops=@/no/such/file"}, "--notify-webhook: "},
 		{[]string{"--notify-webhook", "a=http://x/", "--notify-webhook", "a=http://y/"}, "a is given twice"},
+		{[]string{"--notify-webhook", "Team A/a=http://x/"}, "--notify-webhook: \"Team A\" is not a namespace"},
+		{[]string{"--smtp-namespaces", "team-a"}, "--smtp-addr: there is no mail server"},
+		{[]string{"--smtp-addr", "mail:25", "--smtp-from", "a@b.c", "--smtp-namespaces", "Team A"}, "--smtp-namespaces: "},
 		{[]string{"--smtp-from", "a@b.c"}, "--smtp-addr: there is no mail server"},
 		{[]string{"--smtp-addr", "mail.example.com", "--smtp-from", "a@b.c"}, "--smtp-addr: "},
 		{[]string{"--smtp-addr", "mail.example.com:25"}, "--smtp-from: "},

@@ -48,7 +48,8 @@ func ParseBrokers(list []string) (map[string]job.Broker, error) {
 		ref, u, ok := strings.Cut(s, "=")
 		keys, name, err := job.GivenKeys(ref)
 		if ok && err != nil {
-			return nil, err
+			return nil, fmt.Errorf("broker %s: %w; write NAMESPACE/NAME=URL, several with commas, or */NAME=URL for "+
+				"all", name, err)
 		}
 		if !ok || !job.IsBrokerName(name) {
 			return nil, fmt.Errorf("a broker is given as NAME=URL, such as orders=nats://host:4222; the name has " +
@@ -202,12 +203,9 @@ func (m *Message) take(ref, namespace string) (*sharedBroker, error) {
 	addr, key, named := job.Given(m.o.Brokers, namespace, ref)
 	if !named && !strings.Contains(ref, "://") {
 		// Another worker may know it, and this one may after its next start: not hopeless.
-		flag, namespace := ref, cmp.Or(namespace, job.DefaultNamespace)
-		if namespace != job.DefaultNamespace {
-			flag = namespace + "/" + ref
-		}
 		return nil, fmt.Errorf("this worker does not know the broker %q for namespace %s: start it with "+
-			"--broker %s=URL, or let the job select workers that know it", ref, namespace, flag)
+			"--broker %s=URL, or let the job select workers that know it", ref,
+			cmp.Or(namespace, job.DefaultNamespace), job.GivenKey(namespace, ref))
 	}
 	b := m.brokers[key]
 	if b == nil {

@@ -18,16 +18,22 @@ func GivenKeys(ref string) (keys []string, name string, err error) {
 	}
 	for _, space := range strings.Split(spaces, ",") {
 		switch {
-		case space == DefaultNamespace:
-			keys = append(keys, name)
 		case space == AllNamespaces || NamespaceName(space):
-			keys = append(keys, space+"/"+name)
+			keys = append(keys, GivenKey(space, name))
 		default:
-			return nil, name, fmt.Errorf("%q is not a namespace; write NAMESPACE/NAME, several with commas, or */NAME "+
-				"for all", space)
+			return nil, name, fmt.Errorf("%q is not a namespace", space)
 		}
 	}
 	return keys, name, nil
+}
+
+// GivenKey is the key of what is given to the jobs of a namespace (empty: the usual one), and what to write before the
+// = to give it to them.
+func GivenKey(namespace, name string) string {
+	if cmp.Or(namespace, DefaultNamespace) == DefaultNamespace {
+		return name
+	}
+	return namespace + "/" + name
 }
 
 // Given finds what jobs of a namespace (empty: the usual one) have under a name, and its key. One for the namespace
@@ -36,11 +42,9 @@ func Given[V any](all map[string]V, namespace, name string) (v V, key string, ok
 	if strings.Contains(name, "/") { // a URL, or one that means a key of another namespace
 		return v, name, false
 	}
-	if key = name; cmp.Or(namespace, DefaultNamespace) != DefaultNamespace {
-		key = namespace + "/" + name
-	}
+	key = GivenKey(namespace, name)
 	if v, ok = all[key]; !ok {
-		key = AllNamespaces + "/" + name
+		key = GivenKey(AllNamespaces, name)
 		v, ok = all[key]
 	}
 	return v, key, ok

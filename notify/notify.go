@@ -42,7 +42,7 @@ func (s *Settings) Check(namespace string, n *job.Notify) error {
 	}
 	if name, ok := n.WebhookName(); ok {
 		if _, _, known := job.Given(s.Webhooks, namespace, name); !known {
-			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+given(namespace, name)+
+			return job.Invalid("notify.webhook", "start the nodes with --notify-webhook "+job.GivenKey(namespace, name)+
 				"=URL, or give a URL", "there is no webhook %q on the leader for namespace %s", name, namespace)
 		}
 	}
@@ -56,14 +56,6 @@ func (s *Settings) Check(namespace string, n *job.Notify) error {
 			"notify.webhook", "the mail server of the leader is not for namespace %s", namespace)
 	}
 	return nil
-}
-
-// given is a name as the flag has it.
-func given(namespace, name string) string {
-	if namespace == job.DefaultNamespace {
-		return name
-	}
-	return namespace + "/" + name
 }
 
 // URL is where a job's webhook is. Where is a name for its receiver that can be shown: a URL is often a secret.

@@ -49,7 +49,8 @@ func (f *Flags) Settings(env func(string) string) (notify.Settings, error) {
 		ref, to, ok := strings.Cut(w, "=")
 		keys, name, err := job.GivenKeys(ref)
 		if ok && err != nil {
-			return s, job.Invalid("--notify-webhook", "", "%v", err)
+			return s, job.Invalid("--notify-webhook", "write NAMESPACE/NAME=URL, several namespaces with commas, or "+
+				"*/NAME=URL for all", "%v", err)
 		}
 		if !ok || !job.WebhookName(name) {
 			return s, job.Invalid("--notify-webhook", "use NAME=URL or NAME=@FILE; a name is letters, digits, - _ .",

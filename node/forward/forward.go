@@ -140,13 +140,16 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.o.Local.ServeHTTP(w, r)
 	case from != "" && f.t.Halted() == nil:
 		f.forwarded(w, r)
-	case f.t.outside() != nil:
-		f.writeError(w, f.t.outside())
-	case k == proxyOnce:
-		defer f.t.Use()()
-		f.stream(w, r)
 	default:
+		if err := f.t.outside(); err != nil {
+			f.writeError(w, err)
+			return
+		}
 		defer f.t.Use()()
+		if k == proxyOnce {
+			f.stream(w, r)
+			return
+		}
 		f.forwardWithRetry(w, r, k == proxyPoll)
 	}
 }

@@ -127,6 +127,27 @@ func TestWhatWaitsAndWhatComes(t *testing.T) {
 	}
 }
 
+// What the clock goes over is accounted for: by its record, without one if it is older than those, and ahead of its time.
+func TestSkippedByTheClock(t *testing.T) {
+	sched, err := schedule.Parse("30 2 * * *", schedule.Options{Zone: "America/New_York", Gap: "skip"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gap := time.Date(2026, 3, 8, 7, 0, 0, 0, time.UTC)
+	before, after := gap.Add(-23*time.Hour-30*time.Minute).UnixMilli(), gap.Add(23*time.Hour+30*time.Minute).UnixMilli()
+	s := &Strip{Sched: sched, Follows: before, Now: before + 1, Last: before, Due: gap.UnixMilli(), Ready: gap.UnixMilli(), Left: 1}
+	cells, ok := s.Cells(before+1, after+1, 5)
+	if sum := Summarize(cells, s.Now); !ok || len(cells) != 2 || cells[0].Fate != wire.FateSkipped || cells[0].Reason != "dst_gap" ||
+		cells[0].StartAt != 0 || int64(cells[1].StartAt) != after || sum.Upcoming != 1 {
+		t.Errorf("ahead, with one run left: %+v", cells)
+	}
+	s.Now, s.Last, s.Due, s.Ready = after-1, gap.UnixMilli(), after, after
+	cells, sum := sums(t, s, before+1)
+	if cells[0].Fate != wire.FateSkipped || sum.Explained != 1 || sum.Unaccounted != 0 {
+		t.Errorf("without a record: %+v %+v", sum, cells)
+	}
+}
+
 func TestOverlappingIntervals(t *testing.T) {
 	v := newIntervals([]store.Interval{{First: 50, Last: 60, Count: 2, Reason: 2}, {First: 1, Last: 100, Count: 9, Reason: 1},
 		{First: 70, Last: 75, Count: 1, Reason: 3}})

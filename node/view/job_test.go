@@ -37,9 +37,14 @@ func TestNextRunBehindABlackout(t *testing.T) {
 		{"@every 1s", "", []schedule.Calendar{{Timezone: "Europe/Berlin", Weekdays: []string{"sun"}}},
 			"2027-10-31T10:30:00Z", "2027-10-31T23:00:00Z"}, // 25 hours
 		{"0 9 * * sun", "", []schedule.Calendar{{Weekdays: []string{"sun"}}}, "2027-03-07T09:00:00Z", ""},
+		// what the clock goes over is skipped, and so is a calendar's day behind it
+		{"30 2 * * *", "America/New_York", nil, "2027-03-13T07:30:00Z", "2027-03-13T07:30:00Z"},
+		{"30 2 * * *", "America/New_York", nil, "2027-03-14T07:00:00Z", "2027-03-15T06:30:00Z"},
+		{"30 2 * * *", "America/New_York", []schedule.Calendar{{Weekdays: []string{"mon"}}}, "2027-03-14T07:00:00Z", "2027-03-16T06:30:00Z"},
 	} {
 		r := &Reader{calendars: map[calendarKey]*schedule.Blackout{}}
-		h := Held{ID: 1, Def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr}}}
+		h := Held{ID: 1, Def: store.Definition{Spec: job.Spec{Type: job.TypeShell, Schedule: tt.expr,
+			Timezone: tt.zone, DSTGap: "skip"}}}
 		for i, c := range tt.calendars {
 			name := string(rune('a' + i))
 			b, err := c.Compile()
