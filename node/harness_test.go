@@ -192,6 +192,21 @@ func (n *testNode) eventually(what string, cond func() bool) {
 	n.t.Fatalf("never: %s", what)
 }
 
+// succeeds waits until what is tried works, and says in which words it was refused last if it never does.
+func (n *testNode) succeeds(what string, try func() error) {
+	n.t.Helper()
+	var err error
+	begun := time.Now()
+	tries := 0
+	for end := begun.Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		tries++
+		if err = try(); err == nil {
+			return
+		}
+	}
+	n.t.Fatalf("never: %s (%d tries): %v", what, tries, err)
+}
+
 // answer is what the API said.
 type apiAnswer struct {
 	status int
