@@ -140,12 +140,22 @@ func TestServerShellFlags(t *testing.T) {
 	_, errOut, code := s.run("",
 		append(base, "--shell-memory", "512MiB", "--shell-processes", "7", "--shell-cpu", "90s", "--shell-open-files", "64",
 			"--shell-file-size", "1GiB",
-			"--shell-user", "batch", "--shell-users", "mail,web", "--shell-cgroup", "none")...)
-	want := executor.ShellOptions{User: "batch", Users: []string{"mail", "web"}, Cgroup: "none",
+			"--shell-user", "batch,team-a=web", "--shell-user", "team-b=www", "--shell-users", "mail,team-a=web", "--shell-cgroup", "none")...)
+	want := executor.ShellOptions{User: []string{"batch", "team-a=web", "team-b=www"},
+		Users: []string{"mail", "team-a=web"}, Cgroup: "none",
 		Limits: job.ShellLimits{Memory: 512 << 20, Processes: 7, CPU: job.Duration(90 * time.Second), OpenFiles: 64,
 			FileSize: 1 << 30}}
 	if code != 0 || !reflect.DeepEqual(got.Shell, want) {
 		t.Errorf("exit %d %s%+v\nwant %+v", code, errOut, got.Shell, want)
+	}
+	for flag, list := range map[string][]string{"--shell-user": {"a,b", "x=a,x=b", "Team=a", "x=", "=a", "a b"},
+		"--shell-users": {"Team=a", "x=", "=a"}} {
+		for _, bad := range list {
+			if _, errOut, code := s.run("", append(base, flag, bad)...); code != exit.Usage ||
+				!strings.Contains(errOut, flag+": ") {
+				t.Errorf("%s %s: exit %d %s", flag, bad, code, errOut)
+			}
+		}
 	}
 	for _, bad := range []string{"-1s", "1", "soon", "300ms"} {
 		if _, errOut, code := s.run("", append(base, "--shell-cpu", bad)...); code != exit.Usage ||

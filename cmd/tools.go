@@ -37,12 +37,13 @@ func (c *toolFlags) register(fl *pflag.FlagSet) {
 	for _, name := range []string{"shell-memory", "shell-file-size"} {
 		fl.Lookup(name).DefValue = "" // 0B stands for what the text says
 	}
-	fl.StringVar(&c.Shell.User, "shell-user", "",
-		"user that shell jobs run as; needs root (default that of this process, which a secure cluster does not allow)")
+	fl.StringSliceVar(&c.Shell.User, "shell-user", nil, "user that shell jobs run as, NAMESPACE=USER for those of one "+
+		"namespace; repeatable; needs root (default that of this process, which a secure cluster does not allow)")
 	fl.BoolVar(&c.Shell.AsNode, "shell-as-node", false,
 		"let shell jobs run as the user of this process, so that they can read its secrets; refused on a node of a "+
 			"secure cluster")
-	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may ask to run as; needs root")
+	fl.StringSliceVar(&c.Shell.Users, "shell-users", nil, "users that a shell job may ask to run as, "+
+		"NAMESPACE=USER for those of one namespace; needs root")
 	fl.StringVar(&c.Shell.Cgroup, "shell-cgroup", "",
 		"cgroup v2 directory in which each shell job gets a cgroup, auto for this process's own, or none (default "+
 			"auto with --shell-memory or --shell-processes)")
@@ -88,6 +89,9 @@ func (c *toolFlags) validate(known []string, or string) error {
 		e := err.(*job.Error)
 		e.Field = "--shell-" + strings.ReplaceAll(e.Field, "_", "-")
 		return e
+	}
+	if err := c.Shell.CheckUsers(); err != nil {
+		return err
 	}
 	if g := c.Shell.Cgroup; g != "" && !slices.Contains([]string{"auto", "none"}, g) && !filepath.IsAbs(g) {
 		return job.Invalid("--shell-cgroup",

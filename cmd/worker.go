@@ -132,7 +132,7 @@ func (c *workerConfig) validate() error {
 	}
 	_, tagged := c.Tags["queue"]
 	switch {
-	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && c.Shell.User == "" && !c.Shell.AsNode:
+	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && len(c.Shell.User) == 0 && !c.Shell.AsNode:
 		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if "+
 			"everyone who writes shell jobs may have the token", "shell jobs that run as the worker's user can read "+
 			"its token")
@@ -185,12 +185,13 @@ func (c *workerConfig) keepTo(who client.Whoami, given func(flag string) bool) {
 		// What it cannot do with its other flags is left out, if something is left.
 		able := slices.DeleteFunc(slices.Clone(types), func(t string) bool {
 			return t == string(job.TypeQueue) && c.Command == "" ||
-				t == string(job.TypeShell) && c.Shell.User == "" && !c.Shell.AsNode
+				t == string(job.TypeShell) && len(c.Shell.User) == 0 && !c.Shell.AsNode
 		})
 		if c.Executors = able; len(able) == 0 {
 			c.Executors = types
 		}
 	}
+	c.Shell.Namespace = who.Namespace
 	if most := who.Slots - c.Prefetch; !given("slots") && who.Slots > 0 && most > 0 {
 		c.Slots = min(c.Slots, most)
 	}
@@ -252,7 +253,8 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	}
 	shell := cfg.Shell
 	shell.Dir = procs
-	shell.Apart, shell.Private = cfg.Token != "" && !shell.AsNode && shell.User != "", cfg.StateDir
+	shell.Apart, shell.Private = cfg.Token != "" && !shell.AsNode && len(shell.User) > 0, cfg.StateDir
+	shell.Namespace = cmp.Or(cfg.Namespace, shell.Namespace)
 	rules, err := egress.New(egress.Options{Config: cfg.Egress, OnDenied: func(d *egress.Denied) {
 		log.Warn("egress denied", "target", d.Target, "class", d.Class, "rule", d.Rule)
 	}})

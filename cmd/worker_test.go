@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,7 @@ func TestWorkerKeepsToItsToken(t *testing.T) {
 		"nothing is bound": {nil, nil, "http", 64},
 		"a command":        {nil, []string{"--command", "true"}, "queue", 64},
 		"as was said":      {[]string{"--types", "http,message"}, []string{"--executors", "message"}, "message", 64},
+		"all namespaces":   {[]string{"-A"}, nil, "http", 64},
 	} {
 		text, _ := s.want(exit.OK, "", append([]string{"token", "create", strings.ReplaceAll(name, " ", "-"), "--role", "worker"}, test.token...)...)
 		var got workerConfig
@@ -57,6 +59,10 @@ func TestWorkerKeepsToItsToken(t *testing.T) {
 		}
 		if strings.Join(got.Executors, ",") != test.executors || got.Slots != test.slots {
 			t.Errorf("%s: %v, %d slots", name, got.Executors, got.Slots)
+		}
+		// A worker of one namespace shares its shell users with no other.
+		if all := slices.Contains(test.token, "-A"); got.Shell.Namespace != map[bool]string{false: job.DefaultNamespace}[all] {
+			t.Errorf("%s: it is kept to the namespace %q", name, got.Shell.Namespace)
 		}
 	}
 	// There is no such token.

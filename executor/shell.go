@@ -4,6 +4,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,11 @@ type ShellOptions struct {
 	Dir string
 	// Limits bound every attempt; a job may ask for less.
 	Limits job.ShellLimits
-	// User is who commands run as; empty: as this process. Users are those that a job may name. Both need root.
-	User  string
-	Users []string
+	// User is who commands run as: NAMESPACE=USER for those of one namespace, USER for all others; none: as this
+	// process. Users are those that a job may name, in one namespace or in all. Both need root.
+	User, Users []string
+	// Namespace is the only one that runs come from; empty: all of them do.
+	Namespace string
 	// Apart has commands run as other users than this process and the owner of Private, which they cannot read.
 	// AsNode asks for the opposite.
 	Apart, AsNode bool
@@ -57,11 +60,15 @@ type ShellOptions struct {
 	Cgroup string
 	// Grace is the time between SIGTERM and SIGKILL. 0: 5 s.
 	Grace time.Duration
+
+	operated bool // all commands are the operator's own
 }
 
 // Shell runs shell jobs: each in a process group of its own, which does not outlive the attempt.
 type Shell struct {
 	o       ShellOptions
+	users   shellUsers
+	turns   turns
 	home    string
 	place   Place
 	spawn   *spawner
@@ -73,7 +80,11 @@ func NewShell(o ShellOptions) (*Shell, error) {
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
 	}
-	if err := o.checkApart(); err != nil {
+	users, err := o.parseUsers()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkApart(users); err != nil {
 		return nil, err
 	}
 	if o.Dir != "" {
@@ -84,26 +95,27 @@ func NewShell(o ShellOptions) (*Shell, error) {
 	if err := o.Limits.Validate(); err != nil {
 		return nil, fmt.Errorf("executor: shell limits: %w", err)
 	}
-	if err := o.checkUsers(); err != nil {
+	if err := users.find(); err != nil {
 		return nil, fmt.Errorf("executor: shell users: %w", err)
 	}
+	s := &Shell{o: o, users: users, turns: turns{ran: map[int]string{}, secrets: map[int]map[string]int{}}}
 	if o.Cgroup == "" && o.Limits.Memory == 0 && o.Limits.Processes == 0 {
 		o.Cgroup = "none"
 	}
-	groups, err := newCgroups(o.Cgroup)
-	if err != nil {
+	if s.cgroups, err = newCgroups(o.Cgroup); err != nil {
 		return nil, fmt.Errorf("executor: cgroup of shell jobs: %w", err)
 	}
-	if o.Limits.Processes > 0 && groups == nil && o.User == "" && os.Geteuid() == 0 {
+	if o.Limits.Processes > 0 && s.cgroups == nil && s.asProcess() && os.Geteuid() == 0 {
 		return nil, errors.New("executor: only a cgroup can limit the processes of root, and there is none: name a " +
 			"user to run shell jobs as, or a cgroup")
 	}
-	home := os.Getenv("HOME")
-	if st, err := os.Stat(home); err != nil || !st.IsDir() {
-		home = "/"
+	s.home = os.Getenv("HOME")
+	if st, err := os.Stat(s.home); err != nil || !st.IsDir() {
+		s.home = "/"
 	}
-	place, _ := PlaceOf(o.Dir)
-	return &Shell{o: o, home: home, place: place, spawn: newSpawner(), cgroups: groups}, nil
+	s.place, _ = PlaceOf(o.Dir)
+	s.spawn = newSpawner()
+	return s, nil
 }
 
 // Close ends what the runner needs to start commands.
@@ -124,15 +136,21 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 	return s.run(ctx, p, a, nil)
 }
 
-// run carries out a command; stdin is nil for none.
+// run carries out a command; stdin is nil for none, and for a command that a job chose.
 func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
 	out := newTailBuffer(liveBytes)
 	watchable(ctx, out)
 	mark := newMark()
-	who, err := s.identity(p)
+	namespace := cmp.Or(a.Namespace, job.DefaultNamespace)
+	who, err := s.identity(p, namespace)
 	if err != nil {
 		return failure("%v", err)
 	}
+	done, err := s.admit(namespace, who, len(a.Secrets) > 0, stdin == nil)
+	if err != nil {
+		return failure("%v", err)
+	}
+	defer done()
 	l := launch{}
 	if l.Limits, err = s.limitsFor(p); err != nil {
 		return failure("%v", err)

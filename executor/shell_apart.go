@@ -5,9 +5,7 @@ package executor
 import (
 	"errors"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -15,7 +13,7 @@ import (
 
 // checkApart refuses at the start what would let a command have what the process has. Who may write shell jobs could
 // otherwise read the keys of the cluster, act through the admin socket or trace the process.
-func (o ShellOptions) checkApart() error {
+func (o ShellOptions) checkApart(users shellUsers) error {
 	if !o.Apart {
 		return nil
 	}
@@ -24,12 +22,15 @@ func (o ShellOptions) checkApart() error {
 		return job.Invalid("--shell-as-node", "give --shell-user, or run shell jobs on a `carillon worker`",
 			"a node of a secure cluster may become a voter and then has the cluster's keys, which every shell job "+
 				"could read")
-	case o.User == "":
-		return job.Invalid("--shell-user", "name a user for them; the node then runs as root",
+	case len(o.User) == 0:
+		return job.Invalid(flagUser, "name a user for them; the node then runs as root",
 			"on a secure cluster shell jobs may not run as the node's own user: they could read its keys")
 	}
-	if err := o.checkUsers(); err != nil {
-		return job.Invalid("--shell-user", "run the node as root, with CAP_SETUID, CAP_SETGID and CAP_KILL; or run "+
+	if err := users.find(); err != nil {
+		if e, ok := errors.AsType[*job.Error](err); ok {
+			return e
+		}
+		return job.Invalid(flagUser, "run the node as root, with CAP_SETUID, CAP_SETGID and CAP_KILL; or run "+
 			"shell jobs on a `carillon worker`", "%v", err)
 	}
 	own := []int{0, os.Geteuid()}
@@ -46,19 +47,10 @@ func (o ShellOptions) checkApart() error {
 			own = append(own, int(sys.Uid))
 		}
 	}
-	for _, name := range append(slices.Clone(o.Users), o.User) {
-		u, err := user.Lookup(name)
-		if err != nil {
-			return err
-		}
-		if uid, err := strconv.Atoi(u.Uid); err != nil || slices.Contains(own, uid) {
-			flag := "--shell-users"
-			if name == o.User {
-				flag = "--shell-user"
-			}
-			return job.Invalid(flag, "name a user that is neither root nor the user of the node or the owner of its "+
-				"data directory",
-				"%s could read the node's private files", name)
+	for _, f := range users.list() {
+		if slices.Contains(own, users.ids[f.name]) {
+			return job.Invalid(f.flag, "name a user that is neither root nor the user of the node or the owner of its "+
+				"data directory", "%s could read the node's private files", f.name)
 		}
 	}
 	return nil

@@ -36,23 +36,23 @@ func TestShellApartIsRefused(t *testing.T) {
 	}
 	refused(ShellOptions{}, "--shell-user", "may not run as the node's own user")
 	refused(ShellOptions{AsNode: true}, "--shell-as-node", "may become a voter")
-	refused(ShellOptions{AsNode: true, User: unprivileged}, "--shell-as-node", "may become a voter")
+	refused(ShellOptions{AsNode: true, User: []string{unprivileged}}, "--shell-as-node", "may become a voter")
 	if os.Geteuid() != 0 {
-		refused(ShellOptions{User: unprivileged}, "--shell-user", "does not run as root")
+		refused(ShellOptions{User: []string{unprivileged}}, "--shell-user", "does not run as root")
 		t.Skip("the rest is about users that only root can run commands as")
 	}
-	refused(ShellOptions{User: "no-such-user"}, "--shell-user", "no-such-user")
-	refused(ShellOptions{User: "root"}, "--shell-user", "root could read")
-	refused(ShellOptions{User: unprivileged, Users: []string{"root"}}, "--shell-users", "root could read")
+	refused(ShellOptions{User: []string{"no-such-user"}}, "--shell-user", "no-such-user")
+	refused(ShellOptions{User: []string{"root"}}, "--shell-user", "root could read")
+	refused(ShellOptions{User: []string{unprivileged}, Users: []string{"root"}}, "--shell-users", "root could read")
 	open := t.TempDir()
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	refused(ShellOptions{User: unprivileged, Private: open}, "--data-dir", "other users can open")
+	refused(ShellOptions{User: []string{unprivileged}, Private: open}, "--data-dir", "other users can open")
 	if err := os.Chown(private, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	refused(ShellOptions{User: unprivileged, Private: private}, "--shell-user", "nobody could read")
+	refused(ShellOptions{User: []string{unprivileged}, Private: private}, "--shell-user", "nobody could read")
 }
 
 // A command that is kept apart has the user's rights, home and groups. It has nothing of the process: no variable, no
@@ -76,7 +76,7 @@ func TestShellApart(t *testing.T) {
 	defer ln.Close()
 	script := fmt.Sprintf("env; id -u; id -G; cat %s; ls %s; tr '\\0' '\\n' </proc/%d/environ; echo HOME=$HOME", key,
 		private, os.Getpid())
-	apart := newTestShell(t, ShellOptions{User: unprivileged, Apart: true, Private: private, Cgroup: "none"})
+	apart := newTestShell(t, ShellOptions{User: []string{unprivileged}, Apart: true, Private: private, Cgroup: "none"})
 	r := apart.Run(t.Context(), shellJob(t, job.ShellPayload{Command: script}))
 	for _, bad := range []string{"secret-of", "admin.sock\n", "\n0\n"} {
 		if strings.Contains(r.Output, bad) {

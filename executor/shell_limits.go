@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
-	"slices"
 	"strconv"
 	"time"
 
@@ -62,41 +61,6 @@ func (s *Shell) limitsFor(p job.ShellPayload) (job.ShellLimits, error) {
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
-
-// identity is whose rights an attempt has: those of the worker, or those of the user that the job or the worker names.
-func (s *Shell) identity(p job.ShellPayload) (*user.User, error) {
-	name := p.User
-	switch {
-	case name == "" && s.o.User == "":
-		return nil, nil
-	case name == "":
-		name = s.o.User
-	case name != s.o.User && !slices.Contains(s.o.Users, name):
-		return nil, fmt.Errorf("payload: user: this worker does not run commands as %q; start it with --shell-users "+
-			"%s, or let the job select workers that do", name, name)
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, fmt.Errorf("payload: user: %w", err)
-	}
-	return u, nil
-}
-
-// checkUsers refuses at the start what could not work later.
-func (o ShellOptions) checkUsers() error {
-	for _, name := range append(slices.Clone(o.Users), o.User) {
-		if name == "" {
-			continue
-		}
-		if err := canSwitch(); err != nil {
-			return fmt.Errorf("commands can run as another user (%s) only if the node runs as root: %w", name, err)
-		}
-		if _, err := user.Lookup(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // become fills in whose rights a command has.
 func (l *launch) become(u *user.User) error {

@@ -157,11 +157,11 @@ func TestShellUser(t *testing.T) {
 		r = s.Run(ctx, shellJob(t, job.ShellPayload{Command: "trap '' TERM; : >" + up + "; sleep 1000 & wait; wait", User: unprivileged}))
 		wantFailure(t, r, false, "SIGKILL")
 	}
-	s := newTestShell(t, ShellOptions{User: unprivileged})
+	s := newTestShell(t, ShellOptions{User: []string{unprivileged}})
 	if r := s.Run(t.Context(), shellJob(t, job.ShellPayload{Command: "id -un"})); r.Output != "nobody\n" {
 		t.Errorf("%+v", r)
 	}
-	if _, err := NewShell(ShellOptions{User: "no-such-user"}); err == nil {
+	if _, err := NewShell(ShellOptions{User: []string{"no-such-user"}}); err == nil {
 		t.Error("a user that does not exist was taken")
 	}
 	if _, err := NewShell(ShellOptions{Cgroup: "none", Limits: job.ShellLimits{Processes: 5}}); err == nil {

@@ -56,7 +56,9 @@ func (t *Tools) OnClose(f func()) { t.closers = append(t.closers, f) }
 // commands is the one that all commands run with: its cgroup and its spawner are there once.
 func (t *Tools) commands(o ToolsOptions) (_ *Shell, err error) {
 	if t.shell == nil {
-		if t.shell, err = NewShell(o.Shell); err != nil {
+		shell := o.Shell
+		shell.operated = !slices.Contains(o.Types, job.TypeShell)
+		if t.shell, err = NewShell(shell); err != nil {
 			return nil, err
 		}
 		t.OnClose(t.shell.Close)

@@ -53,7 +53,7 @@ func TestShellJobGetsNoKeys(t *testing.T) {
 			t.Errorf("%q: %v: %s", bad, err, out)
 		}
 	}
-	node := spawn(t, []string{"CARILLON_SMTP_PASSWORD=word-of-the-node"}, binary, args("--shell-user", "nobody")...)
+	node := spawn(t, []string{"CARILLON_SMTP_PASSWORD=word-of-the-node"}, binary, args("--shell-user", "nobody,team-a=daemon")...)
 	socket := "unix:" + filepath.Join(data, "admin.sock")
 	cli := func(args ...string) ([]byte, error) {
 		cmd := exec.Command(binary, append([]string{"--addr", socket}, args...)...)
@@ -67,27 +67,51 @@ func TestShellJobGetsNoKeys(t *testing.T) {
 	script := fmt.Sprintf("id -un; env; ls %[1]s; cat %[1]s/keys/cluster.pem %[1]s/admin.token %[1]s/node.json; "+
 		"tr '\\0' '\\n' </proc/%[2]d/environ; ls -l /proc/%[2]d/fd; %[3]s --addr %[4]s token list; true",
 		data, node.cmd.Process.Pid, binary, socket)
-	if out, err := cli("submit", "--name", "attack", "--at", "now", "--max-retries", "0", "--shell", script); err != nil {
-		t.Fatalf("%s: %v", out, err)
-	}
-	var run job.Run
-	harness.Eventually(t, time.Minute, "the command has ended", func() bool {
-		out, err := cli("runs", "attack", "--json")
-		var page client.RunPage
-		if err != nil || json.Unmarshal(out, &page) != nil || len(page.Runs) == 0 {
-			return false
+	carryOut := func(namespace, script string, flags ...string) []byte {
+		t.Helper()
+		if out, err := cli(append([]string{"submit", "-n", namespace, "--name", "attack", "--at", "now", "--max-retries", "0",
+			"--shell", script}, flags...)...); err != nil {
+			t.Fatalf("%s: %v", out, err)
 		}
-		run = page.Runs[0]
-		return run.Status == job.RunSucceeded || run.Status == job.RunDead
-	})
-	out, err := cli("runs", "get", run.RunID, "--json")
-	if err != nil || !strings.Contains(string(out), `nobody\n`) {
-		t.Fatalf("%s: %v", out, err)
+		var run job.Run
+		harness.Eventually(t, time.Minute, "the command has ended", func() bool {
+			out, err := cli("runs", "attack", "-n", namespace, "--json")
+			var page client.RunPage
+			if err != nil || json.Unmarshal(out, &page) != nil || len(page.Runs) == 0 {
+				return false
+			}
+			run = page.Runs[0]
+			return run.Status == job.RunSucceeded || run.Status == job.RunDead
+		})
+		out, err := cli("runs", "get", run.RunID, "-n", namespace, "--json")
+		if err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		return out
+	}
+	out := carryOut("default", script)
+	if !strings.Contains(string(out), `nobody\n`) {
+		t.Fatalf("%s", out)
 	}
 	for _, what := range []string{"PRIVATE KEY", "ct1.", "instance", "word-of-the-node", "socket:[", "STATUS"} {
 		if strings.Contains(string(out), what) {
 			t.Errorf("the command got %q:\n%s", what, out)
 		}
+	}
+
+	// A namespace has its user, and its secrets go to no command that runs as a user of others.
+	for _, namespace := range []string{"team-a", "team-b"} {
+		set := exec.Command(binary, "--addr", socket, "secret", "set", "key", "-n", namespace)
+		set.Env, set.Stdin = append(os.Environ(), "HOME="+dir), strings.NewReader("correct-horse-battery")
+		if out, err := set.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	if out := carryOut("team-a", "id -un", "--env", "K=secret://key"); !strings.Contains(string(out), `daemon\n`) {
+		t.Errorf("%s", out)
+	}
+	if out := carryOut("team-b", "id -un", "--env", "K=secret://key"); !strings.Contains(string(out), "--shell-user team-b=USER") {
+		t.Errorf("%s", out)
 	}
 }
 

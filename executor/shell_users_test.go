@@ -1,0 +1,195 @@
+//go:build linux
+
+package executor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// theUsers skips a test that needs more users than this machine has.
+func theUsers(t *testing.T, names ...string) {
+	t.Helper()
+	onlyRoot(t)
+	for _, n := range names {
+		if _, err := user.Lookup(n); err != nil {
+			t.Skipf("there is no user %s", n)
+		}
+	}
+}
+
+func jobOf(t *testing.T, namespace string, p job.ShellPayload, secrets ...string) job.Assignment {
+	a := shellJob(t, p)
+	a.Namespace, a.Secrets = namespace, secrets
+	return a
+}
+
+// A command runs as the user of its namespace, and a job names those that its namespace may have.
+func TestShellUserOfANamespace(t *testing.T) {
+	theUsers(t, "daemon", "bin", "mail", "man")
+	s := newTestShell(t, ShellOptions{User: []string{"nobody", "team-a=daemon"}, Users: []string{"mail", "daemon", "team-b=bin"}})
+	strict := newTestShell(t, ShellOptions{User: []string{"team-a=daemon"}})
+	for _, c := range []struct {
+		s                     *Shell
+		namespace, user, want string
+	}{
+		{s, "", "", "nobody"}, {s, "default", "", "nobody"}, {s, "team-c", "", "nobody"}, {s, "team-a", "", "daemon"},
+		{s, "team-a", "daemon", "daemon"}, {s, "team-a", "mail", "mail"}, {s, "team-c", "nobody", "nobody"}, {s, "team-b", "bin", "bin"},
+		{s, "team-a", "nobody", "--shell-users team-a=nobody"},
+		{s, "team-c", "daemon", `"daemon" is the user of another namespace`}, {s, "", "daemon", `"daemon" is the user of another namespace`},
+		{s, "team-c", "bin", "--shell-users team-c=bin"}, {s, "", "man", "--shell-users man,"},
+		{strict, "team-a", "", "daemon"}, {strict, "", "", "--shell-user default=USER"}, {strict, "team-b", "", "--shell-user team-b=USER"},
+		{strict, "team-b", "daemon", "--shell-users team-b=daemon"},
+	} {
+		r := c.s.Run(t.Context(), jobOf(t, c.namespace, job.ShellPayload{Command: "id -un", User: c.user}))
+		if strings.TrimSpace(r.Output) != c.want && !strings.Contains(r.Error, c.want) || r.Permanent {
+			t.Errorf("a job of %q that names %q: %+v, want %q", c.namespace, c.user, r, c.want)
+		}
+	}
+	if _, err := NewShell(ShellOptions{User: []string{"team-a=daemon"}, Users: []string{"team-b=daemon"}}); err == nil ||
+		!strings.Contains(err.Error(), "daemon is the user of team-a") {
+		t.Errorf("%v", err)
+	}
+}
+
+const loot = `cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep correct-horse; true`
+
+// Who may write shell jobs in one namespace looks for the secrets of another: in the environment of all processes. As
+// long as commands of all namespaces ran as one user they were there.
+func TestShellSecretsOfAnotherNamespace(t *testing.T) {
+	theUsers(t, "daemon")
+	dir := openDir(t)
+	begin := func(s *Shell, file string) (result chan job.Result) {
+		result = make(chan job.Result, 1)
+		go func() {
+			result <- s.Run(t.Context(), jobOf(t, "team-a", job.ShellPayload{Env: map[string]string{"K": secretValue},
+				Command: fmt.Sprintf("echo $$ >%s/%s; while ! [ -e %[1]s/go ]; do sleep 0.01; done", dir, file)}, secretValue))
+		}()
+		return result
+	}
+	s := newTestShell(t, ShellOptions{User: []string{unprivileged, "team-a=daemon"}})
+	result := begin(s, "up")
+	pidIn(t, filepath.Join(dir, "up"))
+	if r := s.Run(t.Context(), jobOf(t, "team-b", job.ShellPayload{Command: loot})); r.Outcome != job.OutcomeSucceeded || r.Output != "" {
+		t.Errorf("team-b has what is team-a's: %+v", r)
+	}
+	// The test shows nothing if it is not there for the same user.
+	u, err := user.Lookup("daemon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.ParseUint(u.Uid, 10, 32)
+	peek := exec.Command("/bin/sh", "-c", loot)
+	peek.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	if out, err := peek.CombinedOutput(); err != nil || !strings.Contains(string(out), secretValue) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-result; r.Outcome != job.OutcomeSucceeded {
+		t.Errorf("%+v", r)
+	}
+	shared := newTestShell(t, ShellOptions{User: []string{unprivileged}})
+	if r := <-begin(shared, "shared"); !strings.Contains(r.Error, "--shell-user team-a=USER") || r.Outcome != job.OutcomeFailed || r.Permanent {
+		t.Errorf("a command with secrets, as a user that others have: %+v", r)
+	}
+}
+
+// Commands with secrets run only as a user that no other namespace has, has had, or gets meanwhile.
+func TestShellSecretsNeedAUser(t *testing.T) {
+	run := func(s *Shell, namespace string, secrets ...string) job.Result {
+		t.Helper()
+		return s.Run(t.Context(), jobOf(t, namespace, job.ShellPayload{Command: "true"}, secrets...))
+	}
+	fine := func(r job.Result) {
+		t.Helper()
+		if r.Outcome != job.OutcomeSucceeded {
+			t.Errorf("%+v", r)
+		}
+	}
+	s := newTestShell(t, ShellOptions{})
+	fine(run(s, "", secretValue))
+	wantFailure(t, run(s, "team-a", secretValue), false, "may run as the user", "--shell-user team-a=USER")
+	fine(run(s, "", secretValue)) // what was refused never ran
+	dir := t.TempDir()
+	result := make(chan job.Result, 1)
+	go func() {
+		result <- s.Run(t.Context(), jobOf(t, "default", job.ShellPayload{
+			Command: fmt.Sprintf("echo $$ >%s/up; while ! [ -e %[1]s/go ]; do sleep 0.01; done", dir)}, secretValue))
+	}()
+	pidIn(t, filepath.Join(dir, "up"))
+	fine(run(s, ""))
+	wantFailure(t, run(s, "team-b"), false, "a command of another namespace has secrets", "--shell-user team-b=USER")
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fine(<-result)
+	fine(run(s, "team-b"))
+	wantFailure(t, run(s, "", secretValue), false, "ran as the user", "--shell-user default=USER")
+	fine(run(s, ""))
+	fine(run(s, "team-b"))
+	wantFailure(t, run(s, "default", secretValue), false, "ran as the user")
+
+	// A worker of one namespace has it for itself.
+	s = newTestShell(t, ShellOptions{Namespace: "team-a"})
+	fine(run(s, "team-a"))
+	fine(run(s, "team-a", secretValue))
+
+	// The command of a queue is the operator's: it reads nobody's secrets, and others could read its own.
+	queue := func(types ...job.Type) *Tools {
+		tools, err := NewTools(ToolsOptions{Types: append(types, job.TypeQueue), QueueCommand: "cat"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(tools.Close)
+		return tools
+	}
+	take := func(tools *Tools, namespace string, secrets ...string) job.Result {
+		a := jobOf(t, namespace, job.ShellPayload{}, secrets...)
+		a.Type, a.Payload = job.TypeQueue, []byte(`{"queue":"q"}`)
+		return tools.Runners[job.TypeQueue].Run(t.Context(), a)
+	}
+	alone, beside := queue(), queue(job.TypeShell)
+	fine(take(alone, "team-a", secretValue))
+	fine(take(alone, "team-b", secretValue))
+	wantFailure(t, take(beside, "team-a", secretValue), false, "--shell-user team-a=USER")
+	fine(take(beside, "team-a"))
+	fine(take(beside, "", secretValue))
+
+	theUsers(t, "daemon", "mail")
+	for _, c := range []struct {
+		o                       ShellOptions
+		namespace, user, refuse string
+	}{
+		{ShellOptions{User: []string{"nobody", "team-a=daemon"}}, "team-a", "", ""},
+		{ShellOptions{User: []string{"nobody", "team-a=daemon"}}, "team-b", "", "--shell-user team-b=USER"},
+		{ShellOptions{User: []string{"nobody", "team-a=nobody"}}, "team-a", "", "--shell-user team-a=USER"},
+		{ShellOptions{User: []string{"default=nobody", "team-a=nobody"}}, "", "", "--shell-user default=USER"},
+		{ShellOptions{User: []string{"nobody"}, Users: []string{"mail"}}, "", "mail", ""},
+		{ShellOptions{User: []string{"nobody"}, Users: []string{"mail"}}, "team-a", "mail", "--shell-user team-a=USER"},
+		{ShellOptions{User: []string{"nobody"}, Users: []string{"team-a=mail"}}, "team-a", "mail", ""},
+		{ShellOptions{User: []string{"nobody"}, Users: []string{"team-a=mail", "team-b=mail"}}, "team-a", "mail", "--shell-user team-a=USER"},
+		{ShellOptions{User: []string{"nobody", "team-a=daemon"}, Users: []string{"daemon"}}, "team-a", "", ""},
+		{ShellOptions{User: []string{"nobody"}, Namespace: "team-a"}, "team-a", "", ""},
+		{ShellOptions{User: []string{"nobody", "team-a=daemon"}, Users: []string{"root"}}, "team-a", "", "--shell-user team-a=USER"},
+		{ShellOptions{User: []string{"nobody", "team-a=daemon"}, Users: []string{"team-b=root"}}, "", "", "--shell-user default=USER"},
+		{ShellOptions{User: []string{"team-a=daemon"}, AsNode: true}, "team-a", "", "--shell-user team-a=USER"},
+		{ShellOptions{Users: []string{"mail"}}, "", "mail", ""},
+	} {
+		s := newTestShell(t, c.o)
+		r := s.Run(t.Context(), jobOf(t, c.namespace, job.ShellPayload{Command: "true", User: c.user}, secretValue))
+		if (r.Outcome == job.OutcomeSucceeded) != (c.refuse == "") || !strings.Contains(r.Error, c.refuse) {
+			t.Errorf("%v %v, a job of %q as %q: %+v", c.o.User, c.o.Users, c.namespace, c.user, r)
+		}
+	}
+}
