@@ -193,3 +193,51 @@ func TestShellSecretsNeedAUser(t *testing.T) {
 		}
 	}
 }
+
+// No command gains rights by the programs that it starts, whichever way it was started itself. The rest of the process
+// keeps what it has.
+func TestShellGainsNoRights(t *testing.T) {
+	for name, limits := range map[string]job.ShellLimits{"directly": {}, "confined": {OpenFiles: 100}} {
+		s := newTestShell(t, ShellOptions{Limits: limits})
+		if r := s.Run(t.Context(), shellJob(t, job.ShellPayload{Command: "grep NoNewPrivs /proc/self/status"})); r.Output != "NoNewPrivs:\t1\n" {
+			t.Errorf("%s: %+v", name, r)
+		}
+		s.Close()
+	}
+	eventually(t, "the end of the threads that gave it up", func() bool {
+		files, _ := filepath.Glob("/proc/self/task/*/status")
+		for _, f := range files {
+			b, _ := os.ReadFile(f)
+			if strings.Contains(string(b), "NoNewPrivs:\t1") && filepath.Base(filepath.Dir(f)) != strconv.Itoa(os.Getpid()) {
+				return false // the first thread never ends, but does nothing any more
+			}
+		}
+		return len(files) > 0
+	})
+
+	onlyRoot(t)
+	id, err := exec.LookPath("id")
+	if err != nil {
+		t.Skip(err)
+	}
+	data, err := os.ReadFile(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := filepath.Join(openDir(t), "id")
+	if err := os.WriteFile(tool, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tool, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	before := exec.Command(tool, "-u")
+	before.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := before.Output(); err != nil || string(out) != "0\n" {
+		t.Skipf("setuid programs gain nothing here: %q, %v", out, err)
+	}
+	s := newTestShell(t, ShellOptions{User: []string{unprivileged}})
+	if r := s.Run(t.Context(), shellJob(t, job.ShellPayload{Argv: []string{tool, "-u"}})); r.Output != "65534\n" {
+		t.Errorf("%+v", r)
+	}
+}

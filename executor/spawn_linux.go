@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -13,12 +14,16 @@ import (
 // spawner starts commands so that they die with this process, however it dies: Pdeathsig. The kernel sends that signal
 // when the *thread* that forked ends, not the process. A Go thread ends when a goroutine locked to it ends, and any
 // goroutine may be on any thread before; a command could so be killed by a stranger's clean-up. Hence one thread starts
-// them all and never ends: its goroutine is locked to it, and unlocks before it returns, which gives the thread back to
-// the runtime instead of ending it. Starting them one by one costs nothing: package syscall holds a lock over fork
-// anyway.
+// them all, and lives as long as the runner: its goroutine is locked to it. Starting them one by one costs nothing:
+// package syscall holds a lock over fork anyway.
 //
 // Pdeathsig reaches the command only, not its children; ClearLeftovers deals with those.
+//
+// The thread has given up new privileges, which commands inherit, whatever way they are started: no program that they
+// execute gains rights by its owner, its group or its file capabilities. The thread ends with its goroutine, so that
+// nothing else inherits it; the runtime starts no threads from one that is locked.
 type spawner struct {
+	err    error // of that; owned by the goroutine
 	work   chan func()
 	closed chan struct{}
 	once   sync.Once
@@ -30,7 +35,9 @@ func newSpawner() *spawner {
 	go func() {
 		defer close(s.ended)
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			s.err = fmt.Errorf("give up new privileges: %w", err)
+		}
 		for {
 			select {
 			case f := <-s.work:
@@ -47,7 +54,13 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	result := make(chan error, 1)
 	select {
-	case s.work <- func() { result <- cmd.Start() }:
+	case s.work <- func() {
+		if s.err != nil {
+			result <- s.err
+		} else {
+			result <- cmd.Start()
+		}
+	}:
 		return <-result
 	case <-s.closed:
 		return errors.New("the runner is closed")
