@@ -132,7 +132,8 @@ func (c *workerConfig) validate() error {
 	}
 	_, tagged := c.Tags["queue"]
 	switch {
-	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && len(c.Shell.User) == 0 && !c.Shell.AsNode:
+	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && len(c.Shell.User) == 0 &&
+		!c.Shell.AsNode:
 		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if "+
 			"everyone who writes shell jobs may have the token", "shell jobs that run as the worker's user can read "+
 			"its token")

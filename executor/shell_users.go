@@ -207,7 +207,7 @@ const several = "*"
 // environment and memory, files in their home, and what one left behind.
 type turns struct {
 	mu      sync.Mutex
-	ran     map[int]string         // by user id: the namespace whose jobs have run in the life of this process, or several
+	ran     map[int]string         // by user id: the namespace whose jobs ran since this process began, or several
 	secrets map[int]map[string]int // by user id and namespace: attempts under way that have secrets
 }
 
@@ -244,17 +244,17 @@ func (s *Shell) admit(namespace string, who *user.User, secrets, chosen bool) (d
 	defer s.turns.mu.Unlock()
 	with := s.sharing(namespace, id)
 	if chosen && s.turns.othersHaveSecrets(namespace, id) {
-		return nil, fmt.Errorf("not started: a command of another namespace has secrets that the user %s could read: %s",
-			name, remedy)
+		return nil, fmt.Errorf("not started: a command of another namespace has secrets that the user %s could read: "+
+			"%s", name, remedy)
 	}
 	switch {
 	case !secrets || with == withNone:
 	case with == withNamed || namespace != job.DefaultNamespace:
-		return nil, fmt.Errorf("not started: commands of other namespaces may run as the user %s or as root, and could read "+
-			"the secrets of this one: %s, or start a worker for this namespace alone", name, remedy)
+		return nil, fmt.Errorf("not started: commands of other namespaces may run as the user %s or as root, and "+
+			"could read the secrets of this one: %s, or start a worker for this namespace alone", name, remedy)
 	case s.turns.othersRan(namespace, id) || s.turns.othersRan(namespace, 0):
-		return nil, fmt.Errorf("not started: commands of other namespaces ran as the user %s or as root, and could read the "+
-			"secrets of this one: %s, or start a worker for this namespace alone", name, remedy)
+		return nil, fmt.Errorf("not started: commands of other namespaces ran as the user %s or as root, and "+
+			"could read the secrets of this one: %s, or start a worker for this namespace alone", name, remedy)
 	}
 	switch {
 	case !chosen:
