@@ -253,7 +253,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		return err
 	}
 	shell := cfg.Shell
-	shell.Dir = procs
+	shell.Dir, shell.Logger = procs, log
 	shell.Apart, shell.Private = cfg.Token != "" && !shell.AsNode && len(shell.User) > 0, cfg.StateDir
 	shell.Namespace = cmp.Or(cfg.Namespace, shell.Namespace)
 	rules, err := egress.New(egress.Options{Config: cfg.Egress, OnDenied: func(d *egress.Denied) {

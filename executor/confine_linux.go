@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,18 +29,22 @@ func init() {
 		return
 	}
 	syscall.CloseOnExec(confineFD)
-	err := becomeCommand(os.Args[1], os.Args[2:])
 	f := os.NewFile(confineFD, "confine")
+	var l launch
+	err := json.Unmarshal([]byte(os.Args[1]), &l)
+	switch {
+	case err != nil:
+	case l.Isolate:
+		err = becomeInit(l, os.Args[2:], f)
+	default:
+		err = becomeCommand(l, os.Args[2:])
+	}
 	fmt.Fprint(f, err)
 	f.Close()
 	os.Exit(126)
 }
 
-func becomeCommand(spec string, argv []string) error {
-	var l launch
-	if err := json.Unmarshal([]byte(spec), &l); err != nil {
-		return err
-	}
+func becomeCommand(l launch, argv []string) error {
 	for _, file := range l.Cgroups {
 		if err := os.WriteFile(file, []byte("0"), 0); err != nil {
 			return err
@@ -106,9 +112,15 @@ func becomeCommand(spec string, argv []string) error {
 	return nil
 }
 
-// confine makes a command start by way of this program. The function that it returns says, once the command has ended,
-// why it never began; it also closes what was needed.
-func confine(cmd *exec.Cmd, l launch) (failed func() error, err error) {
+// beginning is what the process between this one and a command says of it; nil: there is none.
+type beginning struct {
+	r, w  *os.File
+	ready chan struct{} // closed when the command can be signaled
+	said  chan string
+}
+
+// confine makes a command start by way of this program.
+func confine(cmd *exec.Cmd, l launch) (*beginning, error) {
 	l.Path = cmd.Path
 	spec, err := json.Marshal(l)
 	if err != nil {
@@ -118,22 +130,63 @@ func confine(cmd *exec.Cmd, l launch) (failed func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
+	b := &beginning{ready: make(chan struct{}), said: make(chan string, 1)}
+	if b.r, b.w, err = os.Pipe(); err != nil {
 		return nil, err
 	}
 	cmd.Path, cmd.Args = self, append([]string{confineName, string(spec)}, cmd.Args...)
-	cmd.ExtraFiles = []*os.File{w} // confineFD
-	return func() error {
-		w.Close()
-		defer r.Close()
-		_ = r.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // a pipe has deadlines
-		text, _ := io.ReadAll(io.LimitReader(r, 4096))
-		if len(text) > 0 {
-			return fmt.Errorf("not started: %s", text)
+	cmd.ExtraFiles = []*os.File{b.w} // confineFD
+	if l.Isolate {
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+	} else {
+		close(b.ready)
+	}
+	go b.listen(l.Isolate)
+	return b, nil
+}
+
+// listen takes what is said until all who could say something have gone.
+func (b *beginning) listen(isolated bool) {
+	var text []byte
+	if first := make([]byte, 1); isolated {
+		if n, _ := b.r.Read(first); n == 1 && first[0] == initReady {
+			close(b.ready)
+		} else {
+			text = first[:n]
 		}
-		return nil
-	}, nil
+	}
+	rest, _ := io.ReadAll(io.LimitReader(b.r, 4096))
+	b.said <- string(append(text, rest...))
+}
+
+// signalable is closed when the command can be signaled.
+func (b *beginning) signalable() <-chan struct{} {
+	if b == nil {
+		c := make(chan struct{})
+		close(c)
+		return c
+	}
+	return b.ready
+}
+
+// end says, once the command has ended or was not started, why it never began, and how it ended if somebody else waited
+// for it. It must be called.
+func (b *beginning) end() (status *syscall.WaitStatus, _ error) {
+	if b == nil {
+		return nil, nil
+	}
+	b.w.Close()
+	_ = b.r.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // a pipe has deadlines
+	text, last, found := strings.Cut(<-b.said, initEnded)
+	b.r.Close()
+	if text != "" {
+		return nil, fmt.Errorf("not started: %s", text)
+	}
+	if n, err := strconv.ParseUint(last, 10, 32); found && err == nil {
+		ws := syscall.WaitStatus(n)
+		status = &ws
+	}
+	return status, nil
 }
 
 // canBoundProcesses says whether the kernel would bind a user's processes by a limit: root it does not.

@@ -5,6 +5,7 @@ package executor
 import (
 	"errors"
 	"os/exec"
+	"syscall"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -26,7 +27,17 @@ func (*cgroups) open(string, job.ShellLimits) (*runCgroup, error) { return nil, 
 func (*runCgroup) procs() []string                                { return nil }
 func (*runCgroup) killed() bool                                   { return false }
 func (*runCgroup) close()                                         {}
-func confine(*exec.Cmd, launch) (func() error, error) {
+func confine(*exec.Cmd, launch) (*beginning, error) {
 	return nil, errors.New("limits and users of shell jobs need Linux")
 }
-func canBoundProcesses(string) bool { return false }
+
+// beginning does not exist here either.
+type beginning struct{}
+
+func (*beginning) signalable() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+func (*beginning) end() (*syscall.WaitStatus, error) { return nil, nil }
+func canBoundProcesses(string) bool                  { return false }

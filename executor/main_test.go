@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 
 // helperProcess is a node that runs one shell job and will be killed: see TestKillLeftovers.
 func helperProcess() {
-	s, err := NewShell(ShellOptions{Dir: os.Getenv("EXECUTOR_TEST_HELPER")})
+	o := ShellOptions{Dir: os.Getenv("EXECUTOR_TEST_HELPER")}
+	if u := os.Getenv("EXECUTOR_TEST_USER"); u != "" {
+		o.User = []string{u}
+	}
+	s, err := NewShell(o)
 	if err != nil {
 		panic(err)
 	}

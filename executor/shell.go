@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/user"
@@ -60,6 +61,8 @@ type ShellOptions struct {
 	Cgroup string
 	// Grace is the time between SIGTERM and SIGKILL. 0: 5 s.
 	Grace time.Duration
+	// Logger is told what keeps commands apart; nil: nobody is.
+	Logger *slog.Logger
 
 	operated bool // all commands are the operator's own
 }
@@ -73,6 +76,8 @@ type Shell struct {
 	place   Place
 	spawn   *spawner
 	cgroups *cgroups // nil: none
+
+	isolated bool // commands that run as other users see their own processes only
 }
 
 // NewShell makes a Shell runner. Close it when no attempt is running.
@@ -115,6 +120,7 @@ func NewShell(o ShellOptions) (*Shell, error) {
 	}
 	s.place, _ = PlaceOf(o.Dir)
 	s.spawn = newSpawner()
+	s.isolate(o.Logger)
 	return s, nil
 }
 
@@ -171,24 +177,28 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 		return failure("%v", err)
 	}
 	defer note.remove()
-	group, began, err := s.prepare(cmd, l, who, a)
+	group, begun, err := s.prepare(cmd, l, who, a)
 	if err != nil {
 		return failure("%v", err)
 	}
 	defer group.close()
 	if ctx.Err() != nil {
-		_ = began()
+		_, _ = begun.end()
 		return failure("not started")
 	}
 	if err := s.spawn.start(cmd); err != nil {
-		_ = began()
+		_, _ = begun.end()
 		return failure("%v", err)
 	}
 	note.started(cmd.Process.Pid)
-	err = s.wait(ctx, cmd)
+	err = s.wait(ctx, cmd, begun.signalable())
 	_ = masked.Flush() //nolint:errcheck // memory takes everything
-	if err := began(); err != nil {
-		return failure("%v", err)
+	status, failed := begun.end()
+	if failed != nil {
+		return failure("%v", failed)
+	}
+	if status != nil && status.Signaled() {
+		err = killedBy(status.Signal())
 	}
 	if err != nil && group != nil && group.killed() {
 		err = fmt.Errorf("%w: it used more memory than allowed (%s)", err, l.Limits.Memory)
@@ -248,13 +258,11 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
 }
 
-// prepare arranges for what is to happen between the fork and the command. began says afterwards why the command never
-// began.
+// prepare arranges for what is to happen between the fork and the command.
 func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
-	a job.Assignment) (group *runCgroup, began func() error, err error) {
-	began = func() error { return nil }
+	a job.Assignment) (group *runCgroup, begun *beginning, err error) {
 	if l.Limits == (job.ShellLimits{}) && who == nil && s.cgroups == nil {
-		return nil, began, nil
+		return nil, nil, nil
 	}
 	uid := strconv.Itoa(os.Geteuid())
 	if who != nil {
@@ -262,6 +270,7 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 		if err := l.become(who); err != nil {
 			return nil, nil, err
 		}
+		l.Isolate = s.isolated && l.UID != 0
 	}
 	if s.cgroups != nil {
 		if group, err = s.cgroups.open(keyOf(a).String(), l.Limits); err != nil {
@@ -272,11 +281,11 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 		return nil, nil, errors.New("payload: limits.processes: only a cgroup can limit the processes of root, and " +
 			"this worker has none")
 	}
-	if began, err = confine(cmd, l); err != nil {
+	if begun, err = confine(cmd, l); err != nil {
 		group.close()
 		return nil, nil, err
 	}
-	return group, began, nil
+	return group, begun, nil
 }
 
 func sortedKeys(m map[string]string) []string {
@@ -305,8 +314,27 @@ func lookPath(name, path string) (string, error) {
 	return "", fmt.Errorf("%q was not found on PATH", name)
 }
 
-// wait waits for the command, stops its group when ctx ends, and ends what is left of the group afterwards.
-func (s *Shell) wait(ctx context.Context, cmd *exec.Cmd) error {
+// isolate finds out whether the processes of an attempt can be hidden from others, and the others from them. Root is
+// left alone: it would see them anyway, and has jobs that are about the machine.
+func (s *Shell) isolate(log *slog.Logger) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if len(s.users.list()) == 0 {
+		log.Info("commands run as this process and see the processes of the machine")
+		return
+	}
+	if err := s.spawn.canIsolate(); err != nil {
+		log.Warn("commands that run as one user see each other's processes: they get no PID namespace", "error", err)
+		return
+	}
+	s.isolated = true
+	log.Info("each command that runs as another user has a PID namespace and sees its own processes only")
+}
+
+// wait waits for the command, stops its group when ctx ends, and ends what is left of the group afterwards. Before it
+// can be signaled, only SIGKILL would reach it.
+func (s *Shell) wait(ctx context.Context, cmd *exec.Cmd, signalable <-chan struct{}) error {
 	pid := cmd.Process.Pid
 	exited := make(chan struct{})
 	go func() {
@@ -316,15 +344,20 @@ func (s *Shell) wait(ctx context.Context, cmd *exec.Cmd) error {
 	select {
 	case <-exited:
 	case <-ctx.Done():
+		grace, over := context.WithTimeout(context.Background(), s.o.Grace)
+		defer over()
+		select {
+		case <-signalable:
+		case <-exited:
+		case <-grace.Done():
+		}
 		signalGroup(pid, unix.SIGTERM)
-		t := time.NewTimer(s.o.Grace)
 		select {
 		case <-exited:
-		case <-t.C:
+		case <-grace.Done():
 			signalGroup(pid, unix.SIGKILL)
 			<-exited
 		}
-		t.Stop()
 	}
 	// The command is dead but not reaped: its pid, and with it the number of the group, cannot be anybody else's yet.
 	signalGroup(pid, unix.SIGKILL)
@@ -347,11 +380,15 @@ func signalGroup(pid int, sig unix.Signal) {
 
 func exitError(st *os.ProcessState) error {
 	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		name := unix.SignalName(ws.Signal())
-		if name == "" {
-			name = "signal " + strconv.Itoa(int(ws.Signal()))
-		}
-		return errors.New("killed by " + name)
+		return killedBy(ws.Signal())
 	}
 	return fmt.Errorf("exit status %d", st.ExitCode())
+}
+
+func killedBy(sig syscall.Signal) error {
+	name := unix.SignalName(sig)
+	if name == "" {
+		name = "signal " + strconv.Itoa(int(sig))
+	}
+	return errors.New("killed by " + name)
 }

@@ -23,6 +23,7 @@ type launch struct {
 	UID     int             `json:"uid,omitempty"`
 	GID     int             `json:"gid,omitempty"`
 	Groups  []int           `json:"groups,omitempty"`
+	Isolate bool            `json:"isolate,omitempty"` // it sees its own processes only
 }
 
 // limitsFor are the limits of an attempt: the job's own, which may not be above the worker's, or else the worker's.

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"errors"
 	"os/exec"
 	"time"
 
@@ -15,6 +16,7 @@ type spawner struct{}
 func newSpawner() *spawner { return &spawner{} }
 
 func (*spawner) start(cmd *exec.Cmd) error { return cmd.Start() }
+func (*spawner) canIsolate() error         { return errors.New("it needs Linux") }
 func (*spawner) close()                    {}
 
 // awaitExit waits until a child has exited and leaves it unreaped. Without waitid it can only look: a zombie has no

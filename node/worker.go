@@ -46,7 +46,7 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	}
 	shell := n.cfg.Shell
 	shell.Dir = n.dir.File(datadir.ProcsDir)
-	shell.Apart, shell.Private = n.cfg.Secure, n.dir.Path
+	shell.Apart, shell.Private, shell.Logger = n.cfg.Secure, n.dir.Path, n.cfg.Logger
 	if l.tools, err = executor.NewTools(executor.ToolsOptions{Types: types, Version: n.cfg.Version, Shell: shell,
 		Brokers: n.cfg.Brokers, Egress: n.egress}); err != nil {
 		return nil, err
