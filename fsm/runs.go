@@ -129,7 +129,7 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		_, err := a.closeRun(k, row, s, rec)
 		return err
 	}
-	if row.AtMostOnce && res == ResultRetry {
+	if res == ResultRetry && once(row, s) {
 		res = ResultDead
 	}
 	switch res {
@@ -160,6 +160,15 @@ func (a *applier) end(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 	}
 	_, err := a.closeRun(k, row, s, rec)
 	return err
+}
+
+// once says that an attempt is the only one. What it was claimed with counts, because its worker was told that: an edit
+// since then does not reach it.
+func once(row *store.Row, s *store.State) bool {
+	if mutant.On(mutant.EditedDelivery) {
+		return s.AtMostOnce
+	}
+	return row.AtMostOnce
 }
 
 // again puts a run back into the due index, or holds it if its job is paused.
@@ -196,7 +205,7 @@ func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State, start
 		rec.Status, rec.Reason = job.RunCanceled, row.Cancel
 	case s == nil:
 		rec.Status, rec.Reason = job.RunCanceled, job.ReasonDeleted
-	case row.AtMostOnce && !mutant.On(mutant.RepeatOnce):
+	case once(row, s) && !mutant.On(mutant.RepeatOnce):
 		rec.Status = job.RunLost
 	case row.Losses+1 >= maxLosses:
 		return a.die(k, row, s, rec)

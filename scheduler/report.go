@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -159,6 +160,9 @@ func (s *Scheduler) completion(batch []*pending) (sub submission, ok bool) {
 	}}, true
 }
 
+// firstRules are the definitions that mutant.StaleRetry holds on to.
+var firstRules sync.Map
+
 // applyRetryRule decides what each result means. A success needs nothing from the store.
 func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 	for start := 0; start < len(batch); {
@@ -187,7 +191,11 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 					spec = &job.Spec{}
 					spec.Normalize()
 				case ok:
-					spec = &def.Spec
+					spec = &def.Spec // the retry rule is that of now, not that of the claim
+					if mutant.On(mutant.StaleRetry) {
+						first, _ := firstRules.LoadOrStore(p.c.run.Job, spec)
+						spec = first.(*job.Spec)
+					}
 				}
 				var row *store.Row
 				r, ok, err := v.Run(p.c.run)

@@ -56,28 +56,10 @@ func (c *checker) definitions(l *life, w *world) (out []Problem) {
 // Neither an edit nor a change of leaders makes anything else of it afterwards. The key is that of the whole run, see
 // keys.
 func (c *checker) defined(l *life, w *world, a *attempt, say func(format string, args ...any)) {
-	at := int64(a.ClaimedAt)
-	vs := w.committed(at-c.clock, at+c.clock)
-	if a.JobVersion != 0 && !l.vague() {
-		var named *version
-		for _, v := range vs {
-			if v.number == a.JobVersion {
-				named = v
-			}
-		}
-		if named == nil {
-			say("it was started with version %d of the job, and version %d was in force",
-				a.JobVersion, vs[len(vs)-1].number)
-			return
-		}
-		vs = []*version{named}
-	}
-	var specs []*job.Spec
-	for _, v := range vs {
-		specs = append(specs, v.spec)
-	}
-	if l.vague() { // an edit without an answer may have come at any time
-		specs = append(specs, l.unsure()...)
+	specs, inForce := c.startedWith(l, w, a)
+	if len(specs) == 0 {
+		say("it was started with version %d of the job, and version %d was in force", a.JobVersion, inForce)
+		return
 	}
 	c.timedOut(a, specs, say)
 	if a.effect == nil {
@@ -99,6 +81,19 @@ func (c *checker) defined(l *life, w *world, a *attempt, say func(format string,
 		}
 	}
 	say("it was given %s: %s", a.effect.Got, why)
+}
+
+// startedWith are the definitions that an attempt may have been started with: that which its record names, or all that
+// may have been in force at its claim. There is none if the record names another; inForce is the last that was.
+func (c *checker) startedWith(l *life, w *world, a *attempt) (specs []*job.Spec, inForce uint64) {
+	at := int64(a.ClaimedAt)
+	vs := w.committed(at-c.clock, at+c.clock)
+	for _, v := range vs {
+		if inForce = v.number; a.JobVersion == 0 || l.vague() || v.number == a.JobVersion {
+			specs = append(specs, v.spec)
+		}
+	}
+	return append(specs, l.unsure()...), inForce // an edit without an answer may have come at any time
 }
 
 func anyOf(specs []*job.Spec, pass func(*job.Spec) bool) bool {

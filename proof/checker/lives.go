@@ -306,9 +306,11 @@ func (c *checker) worlds(l *life) []*world {
 			return
 		}
 		n := vs[len(vs)-1].number
-		left := false
+		left, first := false, forever // the first end of those that surely happened and are to come
 		for _, u := range updates {
-			left = left || u.sure && !used[u]
+			if u.sure && !used[u] {
+				left, first = true, min(first, u.hi)
+			}
 		}
 		if !left && (last == 0 || n == last) {
 			w := &world{versions: slices.Clone(vs), deleted: window{forever, forever}}
@@ -318,8 +320,8 @@ func (c *checker) worlds(l *life) []*world {
 			return
 		}
 		for _, u := range updates {
-			if used[u] || u.Version != 0 && u.Version != n || u.hi < vs[len(vs)-1].at.lo || u.Spec == nil ||
-				!u.mayHaveMade(n+1) {
+			if used[u] || u.lo > first || u.Version != 0 && u.Version != n || u.hi < vs[len(vs)-1].at.lo ||
+				u.Spec == nil || !u.mayHaveMade(n+1) {
 				continue
 			}
 			v := version{number: n + 1, spec: u.Spec, at: u.window, sent: u.window}

@@ -261,18 +261,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 				"paused, nor cut off for long enough", a.Worker, a.ClaimedAt, a.FinishedAt)
 		}
 	}
-	limit := func(pick func(int, int) int) int {
-		n := -1
-		for _, v := range l.w.specs(int64(a.ClaimedAt), a.recorded) {
-			if n < 0 {
-				n = v.spec.Retry.Limit()
-			}
-			n = pick(n, v.spec.Retry.Limit())
-		}
-		return n
-	}
-	most := limit(func(x, y int) int { return max(x, y) })
-	least := limit(func(x, y int) int { return min(x, y) })
+	least, most := retryLimits(c.endedWith(l, a))
+	mayOnce, once := c.claimedOnce(l, a)
 	switch a.Status {
 	case job.RunSucceeded:
 		if e == nil {
@@ -285,6 +275,9 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 				"another attempt was taken", a.FinishedAt, e.End)
 		}
 	case job.RunFailed:
+		if once {
+			say(RuleOnce, "it is to be tried again, and it was started for at_most_once")
+		}
 		if lost {
 			break
 		}
@@ -296,7 +289,9 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 	case job.RunDead:
 		switch {
 		case lost:
-			if *losses < maxLosses {
+			if once {
+				say(RuleOnce, "it is among the dead letters, and it was started for at_most_once and lost")
+			} else if *losses < maxLosses {
 				say(RuleRetry, "it was given up after it had lost %d workers", *losses)
 			}
 		case a.Reason == job.ReasonPermanent || a.Reason == job.ReasonEgress || a.Reason == job.ReasonSecret:
@@ -304,7 +299,7 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 				say(RuleOutcome, "it is recorded as failed for good, and its worker did not say so")
 			}
 		default:
-			if *failures < least && !c.mayBeOnce(l, a) {
+			if *failures < least && !mayOnce {
 				say(RuleRetry, "it was given up (%s) after %d failures, with %d retries allowed",
 					a.Reason, *failures+1, least)
 			}
@@ -314,8 +309,8 @@ func (c *checker) attempt(l *life, r *runLife, a *attempt, failures, losses *int
 		if !lost {
 			say(RuleOnce, "it is recorded as lost for the reason %q", a.Reason)
 		}
-		if !c.mayBeOnce(l, a) {
-			say(RuleOnce, "it is recorded as lost, and its delivery is not at_most_once")
+		if !mayOnce {
+			say(RuleOnce, "it is recorded as lost, and it was not started for at_most_once")
 		}
 	case job.RunCanceled:
 		c.canceled(l, r, a.Reason, int64(a.ClaimedAt), a.recorded)
@@ -385,12 +380,6 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	default:
 		say(RuleOutcome, "it %s, and is recorded as %s (%s)", e.Outcome, a.Status, a.Reason)
 	}
-}
-
-func (c *checker) mayBeOnce(l *life, a *attempt) bool {
-	return l.w.any(int64(a.ClaimedAt)-c.ttl, a.recorded, func(v *version) bool {
-		return v.spec.Delivery == job.DeliverAtMostOnce
-	})
 }
 
 // once: with at_most_once a run is started at most once, and if its worker is lost a record says so. Each backfill with

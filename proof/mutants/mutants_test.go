@@ -63,6 +63,8 @@ var hints = map[mutant.Mutant][]try{
 	mutant.ReleaseUnproven: {{"clones", 1}, {"clones", 2}},
 	mutant.MixPayload:      {{"", 1}, {"", 3}},
 	mutant.StaleDefinition: {{"edits", 1}, {"edits", 2}},
+	mutant.EditedDelivery:  {{"verdicts", 1}, {"verdicts", 2}},
+	mutant.StaleRetry:      {{"verdicts", 1}, {"verdicts", 2}},
 	mutant.EditedTimeout:   {{"edits", 1}, {"edits", 2}, {"edits", 3}},
 	mutant.ResendEdited:    {{"edits", 2}, {"edits", 2}, {"edits", 3}, {"edits", 4}},
 	mutant.JudgeBySlot:     {{"busy-slot", 1}, {"busy-slot", 2}},

@@ -119,7 +119,8 @@ func runOf(seq uint64, r *store.Record) job.Run {
 	run := job.Run{RunID: k.String(), JobID: r.Job, Namespace: r.Namespace, ScheduledAt: job.Instant(k.At),
 		Origin: k.Origin, ClaimedAt: job.Instant(r.ClaimedAt), StartedAt: job.Instant(r.StartedAt),
 		FinishedAt: job.Instant(r.EndedAt), Attempt: int(r.Attempt), Status: r.Status, Reason: r.Reason,
-		Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq}
+		Worker: r.Worker, Fence: r.Fence, Error: r.Error, Output: r.Output, Seq: seq,
+		ReadyAt: job.Instant(r.Ready), JobVersion: r.Version}
 	if run.FinishedAt == 0 {
 		run.FinishedAt = job.Instant(r.Recorded)
 	}

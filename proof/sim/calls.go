@@ -133,7 +133,7 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
-	case "update", "redefine", "rename":
+	case "update", "redefine", "rename", "rerule":
 		c.update(pc, rng, ref, call)
 	case "pause":
 		call.Kind = checker.CallPause
@@ -226,6 +226,8 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	case "redefine": // only what an attempt is made of
 		change = -1
 		spec.Timeout = job.Duration(pick(rng, 4*time.Second, 5*time.Minute))
+	case "rerule": // only what is done about attempts that fail
+		change = -1
 	case "rename": // to what others want, too
 		change = -1
 		spec.Name = pick(rng, "alias-0", "alias-1", fmt.Sprintf("own-%d", pc.job))
@@ -242,7 +244,14 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	case 5:
 		spec.Calendars, spec.Priority, spec.Deadline = other.Calendars, other.Priority, other.Deadline
 	}
-	c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
+	if pc.kind == "rerule" {
+		rerule(rng, &spec)
+	} else {
+		c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
+	}
+	if pc.kind == "update" && spec.Delivery != job.DeliverAtMostOnce && pc.x%4 == 0 {
+		retryOtherwise(rand.New(rand.NewPCG(pc.x, 9)), &spec)
+	}
 	call.Kind, call.Name = checker.CallUpdate, checker.In(spec.Namespace, spec.Name)
 	if rng.IntN(2) == 0 {
 		call.Version = j.Version

@@ -77,6 +77,44 @@ func (p *plan) redefine(rng *rand.Rand, s *job.Spec) {
 	}
 }
 
+// retryOtherwise changes how often and when failed attempts are repeated.
+func retryOtherwise(rng *rand.Rand, s *job.Spec) {
+	n := rng.IntN(5)
+	s.Retry.MaxRetries = &n
+	s.Retry.Backoff = pick(rng, job.BackoffImmediate, job.BackoffLinear, job.BackoffExponential)
+	s.Retry.Base = job.Duration(between(rng, 500*time.Millisecond, 4*time.Second).Round(time.Millisecond))
+}
+
+// rerule changes what is done about attempts that fail or lose their worker.
+func rerule(rng *rand.Rand, s *job.Spec) {
+	if s.Delivery = job.DeliverAtLeastOnce; chance(rng, 0.4) {
+		none := 0
+		s.Delivery, s.Retry.MaxRetries = job.DeliverAtMostOnce, &none
+		return
+	}
+	retryOtherwise(rng, s)
+}
+
+// verdicts: what is done about attempts that fail or lose their worker changes all the time, while they do.
+func verdicts(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.slots = 6*time.Second, 8
+	p.steady(6, 8*time.Second, time.Second, 6*time.Second, func(s *job.Spec) { s.Workers = remoteTags })
+	for i := range p.jobs {
+		p.jobs[i].m.fail = 0.6
+	}
+	for range 200 {
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "rerule", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+	for i := range 16 {
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+17*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: pick(rng, "kill-worker", "cut-worker", "cut-worker"), a: i % p.o.workers,
+				lasts: p.o.ttl + between(rng, time.Second, 4*time.Second), x: rng.Uint64()})
+	}
+}
+
 // edits: what attempts are made of changes all the time, while workers of both kinds have them in hand, do not hear of
 // them at once, and leaders change.
 func edits(p *plan, rng *rand.Rand) {

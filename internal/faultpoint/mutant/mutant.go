@@ -76,5 +76,8 @@ const (
 	PauseDrops // a resume drops what was due before the pause
 	LateSkips  // a run that a catch-up run made late has the occurrences behind it skipped
 	NoRoom     // a catch-up run starts although it will be in the way of the next occurrence
+	// Ends of attempts, and what follows them.
+	EditedDelivery // whether a run is repeated is decided by the delivery that an edit gave its job since the claim
+	StaleRetry     // a failed attempt is judged by a retry rule that an edit has replaced
 	count
 )

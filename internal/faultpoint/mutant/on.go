@@ -74,6 +74,8 @@ var names = [count]string{
 	PauseDrops:      "pause-drops",
 	LateSkips:       "late-skips",
 	NoRoom:          "no-room",
+	EditedDelivery:  "edited-delivery",
+	StaleRetry:      "stale-retry",
 }
 
 var active atomic.Uint32
