@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -43,7 +44,9 @@ func (c *Redrive) do(a *applier) (Outcome, error) {
 		row := d.Row
 		row.Status, row.Held, row.Cancel = job.RunWaiting, job.RunNone, job.ReasonNone
 		row.Serial, row.Delayed, row.Late = s.Overlap != store.OverlapAllow, false, 0
-		row.Failures, row.Losses = 0, 0
+		if !mutant.On(mutant.RedriveCounts) {
+			row.Failures, row.Losses = 0, 0
+		}
 		row.Worker, row.Incarnation, row.Owner = "", 0, 0
 		row.Lane, row.Class, row.AtMostOnce = s.Lane, s.Class, s.AtMostOnce
 		if err := a.b.PutRun(d.Run, nil, &row); err != nil {

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -128,6 +129,9 @@ func (c *Resume) do(a *applier) (Outcome, error) {
 		}
 		free := row
 		free.Status, free.Held, free.Ready = row.Held, job.RunNone, max(row.Ready, a.now)
+		if mutant.On(mutant.ResumeRetries) {
+			free.Ready = a.now
+		}
 		if err := a.b.PutRun(k, &row, &free); err != nil {
 			return Outcome{}, err
 		}

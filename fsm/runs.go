@@ -216,6 +216,9 @@ func (a *applier) workerLost(k job.RunKey, row *store.Row, s *store.State, start
 		}
 		next := *row
 		next.Losses++
+		if mutant.On(mutant.LostWaits) {
+			return a.again(k, row, next, s, job.RunRetrying, a.now+2000)
+		}
 		return a.again(k, row, next, s, job.RunRetrying, a.now)
 	}
 	_, err := a.closeRun(k, row, s, rec)

@@ -120,7 +120,8 @@ func (m *model) carry(k job.RunKey, at int64) {
 		}
 		m.attempt(k, n, worker, at, committed, Failed, job.RunFailed, 0)
 		fix()
-		at = m.clear(at + committed + 2 + backoff(m.spec.Retry, failures-1, 0).Milliseconds() + 1)
+		_, wait := backoff(m.spec.Retry, failures-1, 0)
+		at = m.clear(at + committed + 2 + wait.Milliseconds() + 1)
 		if to, p := inside(m.paused, at); p {
 			at = m.clear(to + 1)
 		}

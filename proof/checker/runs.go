@@ -162,7 +162,7 @@ func (c *checker) claim(l *life, r *runLife, a, prev *attempt) {
 		c.bad(RuleEarly, l, r.key.At, "attempt %d was claimed at %s, before anybody asked for it",
 			a.Attempt, a.ClaimedAt)
 	}
-	if prev != nil && prev.Status == job.RunFailed && a.Attempt > prev.Attempt {
+	if prev != nil && a.Attempt > prev.Attempt {
 		c.retryTime(l, r, a, prev)
 	}
 	if prev == nil && r.key.Origin == job.OriginManual {
@@ -188,56 +188,6 @@ func (c *checker) triggeredPaused(l *life, r *runLife, a *attempt) bool {
 	return slices.ContainsFunc(l.of(CallRun, CallBackfill), func(ch *change) bool {
 		return ch.lo <= int64(a.ClaimedAt) && ch.hi >= 0
 	})
-}
-
-// retryTime: a retry comes not before its backoff is over.
-func (c *checker) retryTime(l *life, r *runLife, a, prev *attempt) {
-	if prev.Reason == job.ReasonWorkerLost || prev.FinishedAt == 0 {
-		return // at once
-	}
-	failures := 0
-	for _, b := range r.attempts {
-		if b.Fence < prev.Fence && b.Status == job.RunFailed && b.Reason != job.ReasonWorkerLost {
-			failures++
-		}
-		if b.Fence < prev.Fence && b.Status != job.RunFailed || b.Fence <= prev.Fence && b.Attempt == 1 {
-			failures = 0 // redriven, or run again by a backfill
-		}
-	}
-	asked := time.Duration(0)
-	if prev.effect != nil {
-		asked = prev.effect.RetryAfter
-	}
-	end := int64(prev.FinishedAt)
-	least := forever
-	for _, v := range l.w.specs(end, prev.recorded) {
-		least = min(least, backoff(v.spec.Retry, failures, asked).Milliseconds())
-	}
-	if int64(a.ClaimedAt) < end+least-1-c.clock { // the product cuts to milliseconds
-		c.bad(RuleRetry, l, r.key.At,
-			"attempt %d was claimed at %s, and attempt %d had failed at %s: it is to wait at least %s",
-			a.Attempt, a.ClaimedAt, prev.Attempt, prev.FinishedAt, time.Duration(least)*time.Millisecond)
-	}
-}
-
-// backoff is the shortest time to wait after a failed attempt with failures failed ones before it.
-func backoff(r job.Retry, failures int, asked time.Duration) time.Duration {
-	var d float64
-	switch r.Backoff {
-	case job.BackoffImmediate:
-	case job.BackoffLinear:
-		d = float64(r.Base) * float64(failures+1)
-	default:
-		d = float64(r.Base)
-		for range failures {
-			d *= 2
-		}
-	}
-	d = min(d, float64(r.Cap))
-	if r.Jitter != nil {
-		d *= 1 - *r.Jitter
-	}
-	return max(time.Duration(d), min(asked, 24*time.Hour))
 }
 
 // maxLosses is how often a run may lose its worker.

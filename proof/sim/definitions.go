@@ -115,6 +115,40 @@ func verdicts(p *plan, rng *rand.Rand) {
 	}
 }
 
+// retried: attempts fail and lose their workers, and jobs are paused, resumed and redriven while their runs wait for
+// the next try.
+func retried(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.slots = 6*time.Second, 8
+	two := 2
+	p.steady(6, 20*time.Second, time.Second, 5*time.Second, func(s *job.Spec) {
+		s.Workers = remoteTags
+		s.Retry = job.Retry{MaxRetries: &two, Backoff: pick(rng, job.BackoffLinear, job.BackoffExponential),
+			Base: job.Duration(between(rng, 4*time.Second, 9*time.Second).Round(time.Millisecond))}
+		s.Overlap = pick(rng, job.OverlapAllow, job.OverlapAllow, job.OverlapQueue)
+	})
+	for i := range p.jobs {
+		p.jobs[i].m.fail = 0.6
+	}
+	call := func(at time.Duration, kind string, job int) {
+		p.calls = append(p.calls, plannedCall{at: at, kind: kind, job: job, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+	for i := range 48 {
+		at := time.Duration(10+6*i)*time.Second + between(rng, 0, 5*time.Second)
+		which := rng.IntN(len(p.jobs))
+		call(at, "pause", which)
+		call(at+between(rng, time.Second, 12*time.Second), "resume", which)
+	}
+	for range 40 {
+		call(between(rng, 40*time.Second, p.o.length), "redrive", rng.IntN(len(p.jobs)))
+	}
+	for i := range 14 {
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+19*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: pick(rng, "kill-worker", "cut-worker", "cut-worker"), a: i % p.o.workers,
+				lasts: p.o.ttl + between(rng, time.Second, 4*time.Second), x: rng.Uint64()})
+	}
+}
+
 // edits: what attempts are made of changes all the time, while workers of both kinds have them in hand, do not hear of
 // them at once, and leaders change.
 func edits(p *plan, rng *rand.Rand) {

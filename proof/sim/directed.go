@@ -28,6 +28,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"hung-heir":   hungHeir,
 	"edits":       edits,
 	"verdicts":    verdicts,
+	"retried":     retried,
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,

@@ -79,5 +79,8 @@ const (
 	// Ends of attempts, and what follows them.
 	EditedDelivery // whether a run is repeated is decided by the delivery that an edit gave its job since the claim
 	StaleRetry     // a failed attempt is judged by a retry rule that an edit has replaced
+	ResumeRetries  // a resume has what waits for its retry start at once
+	LostWaits      // a run whose worker was lost waits as if it had failed
+	RedriveCounts  // a redriven run counts the failures before, for its delays and for when it is given up
 	count
 )

@@ -76,6 +76,9 @@ var names = [count]string{
 	NoRoom:          "no-room",
 	EditedDelivery:  "edited-delivery",
 	StaleRetry:      "stale-retry",
+	ResumeRetries:   "resume-retries",
+	LostWaits:       "lost-waits",
+	RedriveCounts:   "redrive-counts",
 }
 
 var active atomic.Uint32
