@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -344,7 +345,9 @@ func (b *Batch) ForgetNames() error {
 func (b *Batch) RaiseEpoch(info *Info, epoch uint64) error {
 	info.Epoch = epoch
 	first := epoch << job.EpochShift
-	b.C.Fence = max(b.C.Fence, first)
+	if !mutant.On(mutant.OldFences) {
+		b.C.Fence = max(b.C.Fence, first)
+	}
 	b.C.NextJob = max(b.C.NextJob, uint64(info.Group)<<job.GroupShift|first)
 	if info.Group == 0 && info.Homes <= 1 && info.Groups <= 1 {
 		return nil

@@ -59,6 +59,7 @@ type Restored struct {
 	Lost    job.Instant  // when the cluster before ended
 	Release job.Instant  // the stamp of the release
 	Fence   uint64       // the highest one in the backup
+	Given   uint64       // the highest one that the cluster before gave out
 	Done    []job.RunKey // what the cluster before started after the backup
 }
 

@@ -7,7 +7,8 @@ import (
 )
 
 // restored: a cluster that was made of a backup starts nothing that the one before may have started, and nothing at all
-// before it is released.
+// before it is released. Its fences are above all that the one before gave out, also after the backup, of which it
+// knows nothing.
 func (c *checker) restored() {
 	r := c.in.Restored
 	if r == nil {
@@ -28,6 +29,11 @@ func (c *checker) restored() {
 			continue
 		}
 		l := c.lives[a.key.Job]
+		if a.Fence <= r.Given {
+			c.bad(RuleRestore, l, a.key.At, "it was claimed at %s with fence %d, and the cluster that the backup was "+
+				"taken from had given out those up to %d: a target that saw them takes it for an old one", a.ClaimedAt,
+				a.Fence, r.Given)
+		}
 		if int64(a.ClaimedAt) < int64(r.Release)-c.clock {
 			c.bad(RuleRestore, l, a.key.At, "it was claimed at %s, before the release at %s", a.ClaimedAt, r.Release)
 		}

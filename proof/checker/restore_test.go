@@ -43,6 +43,8 @@ func TestRestored(t *testing.T) {
 		{"something runs on hold", func(_ *scene, in *Input) {
 			in.Restored.Release = job.Instant(minute(7) + 10_000)
 		}, RuleRestore},
+		{"a fence that the cluster before had not given out", func(_ *scene, in *Input) { in.Restored.Given = 1002 }, ""},
+		{"one that it had", func(_ *scene, in *Input) { in.Restored.Given = 1003 }, RuleRestore},
 		{"a restore that never was", func(_ *scene, in *Input) { in.Restored = nil }, RuleReason},
 		{"given up after the release", func(_ *scene, in *Input) { in.Restored.Release = job.Instant(minute(5) + 10_000) },
 			RuleReason},

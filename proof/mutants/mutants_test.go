@@ -86,6 +86,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.StaleCalendar:   {{"remember", 1}, {"remember", 2}},
 	mutant.RestoreFires:    {{"restored", 1}, {"restored", 2}},
 	mutant.OldEpoch:        {{"recovered", 1}, {"recovered", 2}},
+	mutant.OldFences:       {{"restored", 1}, {"restored", 2}},
 	mutant.TwoStates:       {{"put-back", 1}, {"put-back", 2}},
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
 	mutant.DropReservation: {{"names", 1}, {"names", 2}},

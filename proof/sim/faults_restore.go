@@ -96,7 +96,11 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 	time.Sleep(f.lasts)
 
 	var xs []*checker.Fault
+	given := b.at.Fence
 	for _, s := range c.servers {
+		if st := s.state(0); st != nil {
+			given = max(given, st.Counters().Fence)
+		}
 		xs = append(xs, c.fault(checker.FaultKill, s.id, "", 0))
 	}
 	for _, s := range c.servers {
@@ -105,7 +109,7 @@ func (c *cluster) restore(f plannedFault, rng *rand.Rand) bool {
 			return false
 		}
 	}
-	r := &checker.Restored{Backup: taken, Lost: c.t.instant(), Fence: b.at.Fence}
+	r := &checker.Restored{Backup: taken, Lost: c.t.instant(), Fence: b.at.Fence, Given: given}
 	c.rec.forget(b, r)
 	for _, s := range c.servers {
 		if err := os.RemoveAll(s.dir); err != nil {
@@ -159,7 +163,7 @@ func (r *recorder) forget(b backup, to *checker.Restored) {
 	defer r.mu.Unlock()
 	r.effects = slices.DeleteFunc(r.effects, func(e *checker.Effect) bool {
 		if e.Fence > b.at.Fence {
-			to.Done = append(to.Done, e.Run)
+			to.Done, to.Given = append(to.Done, e.Run), max(to.Given, e.Fence)
 		}
 		return e.Fence > b.at.Fence
 	})

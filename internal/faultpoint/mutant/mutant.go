@@ -70,6 +70,7 @@ const (
 	OldEpoch   // a node goes on although it heard that the cluster was recovered without it
 	TrustChain // a replica does not compare the hash over its log with the leader's
 	TwoStates  // a replica that is found to differ from the leader goes on
+	OldFences  // a restored or recovered cluster gives out fences that the one before it gave out
 	// Clusters that begin.
 	FoundAlone // the first node of --cluster founds without asking the others
 	// Pauses and catch-up.

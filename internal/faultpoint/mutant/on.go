@@ -70,6 +70,7 @@ var names = [count]string{
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
 	OldEpoch:        "old-epoch",
+	OldFences:       "old-fences",
 	FoundAlone:      "found-alone",
 	PauseDrops:      "pause-drops",
 	LateSkips:       "late-skips",
