@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -63,6 +64,13 @@ type request struct {
 	poll bool       // it waits at the leader, and is sent once
 	sent bool       // an earlier attempt may have been carried out
 	err  *job.Error // why the last attempt failed
+}
+
+// freshKey does nothing: every try has the key of the first one, or a repetition would be another request.
+func (c *request) freshKey() {
+	if mutant.On(mutant.FreshKey) && c.key != "" {
+		c.key = rand.Text()
+	}
 }
 
 // buffer reads the body so that it can be sent more than once. If that does not work it gives back what was read.
@@ -141,6 +149,7 @@ func lostLeader(status int) bool {
 // serveLocal has the request answered by this node. It says false if that lost its leadership over it.
 func (c *request) serveLocal() bool {
 	ctx := c.r.Context()
+	c.freshKey()
 	if c.key != "" {
 		ctx = api.WithRequestKey(ctx, c.key, c.sent)
 	}
@@ -180,6 +189,7 @@ func (c *request) sendToLeader(l Leader) bool {
 			}
 		}()
 	}
+	c.freshKey()
 	out := c.f.outgoing(ctx, c.r, l)
 	out.Body, out.ContentLength = http.NoBody, 0
 	if c.key != "" {

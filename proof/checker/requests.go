@@ -19,14 +19,10 @@ func (c *checker) redriven(l *life, r *runLife) bool {
 // requests: what was asked for by hand was done once, and nothing was done by hand without a request.
 func (c *checker) requests(l *life) {
 	asked := map[job.RunKey]int{}
-	unknownRuns := 0
+	var unknown []int64 // when those without an answer began
 	for _, ch := range l.of(CallRun) {
-		if !ch.sure {
-			unknownRuns++
-			continue
-		}
-		if ch.Run == (job.RunKey{}) {
-			unknownRuns++
+		if !ch.sure || ch.Run == (job.RunKey{}) {
+			unknown = append(unknown, ch.lo)
 			continue
 		}
 		if ch.Run.Job != l.id || ch.Run.Origin != job.OriginManual {
@@ -39,10 +35,11 @@ func (c *checker) requests(l *life) {
 			c.bad(RuleLost, l, ch.Run.At, "%s was acknowledged at %s, and nothing is known of it", ch.Run, ch.Return)
 		}
 	}
+	slices.Sort(unknown)
 	extra := 0
-	for k := range l.runs {
+	for _, k := range sortedKeys(l.runs) { // in the order of their times
 		if k.Origin == job.OriginManual && asked[k] == 0 {
-			if extra++; extra > unknownRuns {
+			if extra++; extra > len(unknown) || unknown[extra-1] > k.At+c.clock {
 				c.bad(RuleInvented, l, k.At, "%s was made by hand, and was not asked for", k)
 			}
 		}

@@ -156,6 +156,8 @@ func (c *cluster) do(pc plannedCall) {
 			}
 			return err
 		})
+	case "bare-run":
+		c.bareRun(pc, id)
 	case "backfill":
 		call.Kind = checker.CallBackfill
 		now := c.t.now()

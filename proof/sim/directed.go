@@ -29,6 +29,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"edits":       edits,
 	"verdicts":    verdicts,
 	"retried":     retried,
+	"bare":        bare,
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,

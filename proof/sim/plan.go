@@ -122,6 +122,7 @@ func newPlan(seed uint64) *plan {
 		p.namespaces(rand.New(rand.NewPCG(seed, 21)))
 		p.groups(rand.New(rand.NewPCG(seed, 22)))
 		p.growth(rand.New(rand.NewPCG(seed, 23)))
+		p.bareCalls(rand.New(rand.NewPCG(seed, 24)))
 	}
 	return p
 }

@@ -53,6 +53,7 @@ const (
 	StaleCalendar   // a calendar that was changed holds as it was
 	RestoreFires    // what was due before the release of a restored cluster runs in it
 	WrongNamespace  // runs are claimed for workers of other namespaces
+	FreshKey        // a node that repeats a request without a key makes another one each time
 	DropReservation // a name that its home keeps for a job of another group is given to a second one
 	// Several groups.
 	ReleaseAny     // a release of a name that was given anew since, under another number, frees it

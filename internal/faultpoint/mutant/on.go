@@ -56,6 +56,7 @@ var names = [count]string{
 	StaleCalendar:   "stale-calendar",
 	RestoreFires:    "restore-fires",
 	WrongNamespace:  "wrong-namespace",
+	FreshKey:        "fresh-key",
 	DropReservation: "drop-reservation",
 	ReleaseAny:      "release-any",
 	SlotEarly:       "slot-early",
