@@ -131,6 +131,9 @@ func (o *Outbox) verdict(d *delivery) (sent, unknown, failed store.Channels, ret
 			failed |= ch
 		default:
 			retry = max(retry, r.After)
+			if mutant.On(mutant.DropNotice) {
+				failed |= ch
+			}
 		}
 		if r.Err != nil {
 			errs = append(errs, errors.New(d.where[ch]+": "+r.Err.Error()))

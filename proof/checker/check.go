@@ -31,6 +31,9 @@ type checker struct {
 	// by seq: when a record with a stamp of a clock that was behind was committed, at the latest
 	behind map[uint64]int64
 	unsure []Outage // when a leader could not confirm that it led
+	// of notifications: how often the receiver refused something in a row, at most, and when it did for the last time
+	refusals  int
+	refusedAt int64
 }
 
 // gap is a record of occurrences that did not run.

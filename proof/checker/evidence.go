@@ -49,7 +49,7 @@ type Notified struct {
 	Failure bool   // false: a recovery
 	Run     string // that ended; empty: the job went into quarantine
 	Status  string
-	Lost    bool // the receiver did not answer, so that it may come again or not
+	Refused bool // the receiver said that it could not take it now: it is to come again
 }
 
 // Restored says that the cluster was lost and made anew from a backup. What it did between the two is not in the rest

@@ -11,13 +11,14 @@ import (
 const noticeTime = 60_000
 
 // notices: every change of a job's health is told at most once, in the order of the changes, and nothing else is told.
-// What was not told must be explained by a fault around that time: a leader that is gone while it sends cannot say
-// whether it did.
+// What a receiver could not take comes again, and nothing else about the job before it. What was not told must be
+// explained by a fault around that time: a leader that is gone while it sends cannot say whether it did.
 func (c *checker) notices() {
 	if c.in.Notified == nil {
 		return
 	}
-	arrived := map[job.ID][]Notified{}
+	c.findRefusals()
+	arrived, refused := map[job.ID][]Notified{}, map[job.ID]Notified{}
 	keys := map[string]job.Instant{}
 	for _, t := range c.in.Notified {
 		l := c.lives[t.Job]
@@ -29,14 +30,60 @@ func (c *checker) notices() {
 			c.bad(RuleNotice, l, 0, "the notification %q arrived at %s and at %s", t.Key, first, t.At)
 			continue
 		}
+		if first, ok := refused[t.Job]; ok && first.Key != t.Key && !c.troubled(int64(first.At)-takeover, int64(t.At)) {
+			c.bad(RuleNotice, l, 0, "the notification %q arrived at %s, and %q of before it, which was refused at %s, "+
+				"had not come again", t.Key, t.At, first.Key, first.At)
+		}
+		if t.Refused {
+			refused[t.Job] = t
+			continue
+		}
+		delete(refused, t.Job)
 		keys[t.Key] = t.At
 		arrived[t.Job] = append(arrived[t.Job], t)
 	}
 	for _, id := range c.order {
-		if l := c.lives[id]; l.w != nil {
-			c.health(l, arrived[id])
+		l := c.lives[id]
+		if l.w == nil {
+			continue
 		}
+		t, waits := refused[id]
+		if by := c.toldBy(int64(t.At)); waits && l.final != nil && l.final.Notify != nil &&
+			by <= int64(c.in.Final.At) && !c.troubled(int64(t.At)-takeover, by) {
+			c.bad(RuleNotice, l, 0, "the notification %q was refused at %s, and did not come again", t.Key, t.At)
+		}
+		c.health(l, arrived[id], waits)
 	}
+}
+
+// findRefusals finds until when the receiver refused something, and how often in a row.
+func (c *checker) findRefusals() {
+	row, tries := 0, map[string]int{}
+	for _, t := range c.in.Notified {
+		if !t.Refused {
+			row = 0
+			continue
+		}
+		row++
+		tries[t.Key]++
+		c.refusals, c.refusedAt = max(c.refusals, row, tries[t.Key]), max(c.refusedAt, int64(t.At))
+	}
+}
+
+// The delays of notifications that were refused, in milliseconds.
+const (
+	firstNoticeDelay = 5_000
+	mostNoticeDelay  = 15 * 60_000
+)
+
+// toldBy is by when a change of some time is told, or told again, where nothing keeps the leader from it. A receiver
+// that refuses something is left alone for a while, and for longer each time.
+func (c *checker) toldBy(at int64) int64 {
+	by := max(at, c.refusedAt) + noticeTime
+	if c.refusals > 0 {
+		by += min(int64(firstNoticeDelay)<<min(c.refusals-1, 10), mostNoticeDelay)
+	}
+	return by
 }
 
 // turn is a change of a job's health.
@@ -46,8 +93,9 @@ type turn struct {
 	at      int64
 }
 
-// health holds what was told about a job against how its runs ended, in commit order.
-func (c *checker) health(l *life, told []Notified) {
+// health holds what was told about a job against how its runs ended, in commit order. waits says that the last try was
+// refused: what is not told yet waits behind it.
+func (c *checker) health(l *life, told []Notified, waits bool) {
 	on := false
 	for i := range l.w.versions {
 		spec := l.w.versions[i].spec
@@ -98,7 +146,9 @@ func (c *checker) health(l *life, told []Notified) {
 		c.untold(l, turns[:i])
 		turns = turns[i+1:]
 	}
-	c.untold(l, turns)
+	if !waits {
+		c.untold(l, turns)
+	}
 }
 
 func verb(failure bool) string {
@@ -111,7 +161,7 @@ func verb(failure bool) string {
 // untold looks at changes without a notification.
 func (c *checker) untold(l *life, turns []turn) {
 	for _, t := range turns {
-		late := t.at + noticeTime
+		late := c.toldBy(t.at)
 		if late > int64(c.in.Final.At) || c.troubled(t.at-takeover, late) || l.w.deleted.lo <= late || l.final == nil {
 			continue
 		}

@@ -32,6 +32,31 @@ func TestNotices(t *testing.T) {
 			in.Faults = []Fault{{Kind: FaultKill, Node: "n3", From: job.Instant(minute(2) + 500),
 				To: job.Instant(minute(2) + 5000)}}
 		}, ""},
+		{"a failure that was refused, and came again", func(in *Input, f, r Notified) {
+			first := f
+			first.Refused = true
+			f.At += 5000
+			in.Notified = []Notified{first, f, r}
+		}, ""},
+		{"one that was refused, and did not come again", func(in *Input, f, r Notified) {
+			f.Refused = true
+			in.Notified = []Notified{f}
+		}, RuleNotice},
+		{"a recovery before the failure that was refused", func(in *Input, f, r Notified) {
+			f.Refused = true
+			in.Notified = []Notified{f, r}
+		}, RuleNotice},
+		{"the same, and its leader changed meanwhile", func(in *Input, f, r Notified) {
+			f.Refused = true
+			in.Notified = []Notified{f, r}
+			in.Faults = []Fault{{Kind: FaultLeader, Node: "n3", From: job.Instant(minute(3)),
+				To: job.Instant(minute(3) + 500)}}
+		}, ""},
+		{"one that was refused a moment ago", func(in *Input, f, r Notified) {
+			f.Refused = true
+			f.At = job.Instant(minute(6))
+			in.Notified = []Notified{f}
+		}, ""},
 		{"another cluster's job", func(in *Input, f, r Notified) {
 			r.Job = 77
 			in.Notified = []Notified{f, r}

@@ -79,6 +79,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.TrimMore:        {{"remember", 1}, {"remember", 2}},
 	mutant.CleanEarly:      {{"remember", 1}, {"remember", 2}},
 	mutant.ForgetRequests:  {{"remember", 1}, {"remember", 2}},
+	mutant.DropNotice:      {{"refused", 1}, {"refused", 2}},
 	mutant.RepeatNotice:    {{"remember", 1}, {"remember", 2}, {"remember", 3}},
 	mutant.NewestFirst:     {{"turns", 1}, {"turns", 2}},
 	mutant.HalfLease:       {{"inherited", 1}, {"inherited", 2}},

@@ -15,8 +15,12 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
 
-// bareCalls adds requests without a key to some plans. The dice are its own.
+// bareCalls adds requests without a key to some plans, and has the receiver of notifications refuse some. The dice are
+// its own.
 func (p *plan) bareCalls(rng *rand.Rand) {
+	if chance(rng, 0.5) {
+		p.o.refuses = 0.3
+	}
 	if !chance(rng, 0.4) {
 		return
 	}

@@ -30,6 +30,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"verdicts":    verdicts,
 	"retried":     retried,
 	"bare":        bare,
+	"refused":     refused,
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,

@@ -75,6 +75,23 @@ func remember(p *plan, rng *rand.Rand) {
 	}
 }
 
+// refused: a receiver of notifications cannot take some of them now, and others it does not want.
+func refused(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.slots, p.o.refuses = 30*time.Second, 1, 16, 0.35
+	none := 0
+	p.steady(5, 11*time.Second, 0, time.Second, func(s *job.Spec) {
+		s.Retry, s.Notify = job.Retry{MaxRetries: &none}, &job.Notify{Webhook: hooksURL}
+	})
+	for i := range p.jobs {
+		p.jobs[i].m.fail = 0.5
+	}
+	for range 20 {
+		p.calls = append(p.calls,
+			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
+				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+}
+
 // limits: runs of a queue with a limit fail and are tried again, beside those by hand.
 func limits(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 1, 16, 2*time.Minute

@@ -35,7 +35,8 @@ type options struct {
 	historyCount uint64
 	crowd        int           // how many jobs are due in one second, and
 	keys         int           // how long their keys are
-	hooks        time.Duration // how long the receiver of notifications takes at most
+	hooks        time.Duration // how long the receiver of notifications takes at most, and
+	refuses      float64       // how often it cannot take one now
 	clocks       time.Duration // how far a clock may be off without its leader holding
 	// how late an occurrence may be while only clocks of a minority are wrong; 0: that is not judged
 	recovery time.Duration

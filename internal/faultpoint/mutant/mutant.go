@@ -47,6 +47,7 @@ const (
 	CleanEarly      // a one-off goes before its retention is over
 	ForgetRequests  // the outcomes of requests are forgotten when the leader changes
 	RepeatNotice    // what another leader may have sent is sent again
+	DropNotice      // a notification that could not be taken is not sent again
 	NewestFirst     // what waits for its turn starts newest first
 	HalfLease       // an inherited lease lasts half as long as it should
 	RetryUncounted  // a retry does not count towards the limit of its queue

@@ -50,6 +50,7 @@ var names = [count]string{
 	CleanEarly:      "clean-early",
 	ForgetRequests:  "forget-requests",
 	RepeatNotice:    "repeat-notice",
+	DropNotice:      "drop-notice",
 	NewestFirst:     "newest-first",
 	HalfLease:       "half-lease",
 	RetryUncounted:  "retry-uncounted",
