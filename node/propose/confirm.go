@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 )
 
@@ -89,6 +90,9 @@ type flightCall struct {
 func (q *singleFlight) ask(ctx context.Context, p *Proposer, put func() error) error {
 	q.mu.Lock()
 	a := q.next
+	if mutant.On(mutant.EarlyProof) && q.under != nil {
+		a = q.under
+	}
 	if a == nil {
 		a = &flightCall{done: make(chan struct{})}
 		if q.under == nil {

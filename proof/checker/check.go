@@ -101,6 +101,7 @@ func Check(in *Input) Report {
 	c.trimmed()
 	c.cleaned()
 	c.notices()
+	c.reads()
 	c.restored()
 	c.epochs()
 	c.states()

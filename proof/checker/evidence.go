@@ -72,6 +72,7 @@ const (
 	RuleNotice  Rule = "notice"  // a notification was invented, sent again or never sent
 	RuleEpoch   Rule = "epoch"   // nodes that a recovery gave up led beside those that went on
 	RuleRestore Rule = "restore" // a restored cluster did what the one before may have done
+	RuleRead    Rule = "read"    // a read showed less than had been answered before it began
 )
 
 // keepRequest is how long the outcome of a request with a key of its client's is kept.

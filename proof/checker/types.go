@@ -25,6 +25,7 @@ type Input struct {
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
 	Takeovers []Takeover
 	Notified  []Notified // optional: every notification that arrived
+	Reads     []Read     // optional: jobs as nodes showed them, by reads that confirm
 	Restored  *Restored
 	States    []Replica // optional: which states replicas had, where a fault could make them differ
 	Final     Final

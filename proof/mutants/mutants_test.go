@@ -88,6 +88,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.RestoreFires:    {{"restored", 1}, {"restored", 2}},
 	mutant.OldEpoch:        {{"recovered", 1}, {"recovered", 2}},
 	mutant.OldFences:       {{"restored", 1}, {"restored", 2}},
+	mutant.TrustReads:      {{"old-reads", 1}, {"old-reads", 2}},
 	mutant.TwoStates:       {{"put-back", 1}, {"put-back", 2}},
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
 	mutant.FreshKey:        {{"bare", 1}, {"bare", 2}, {"bare", 3}},
@@ -108,6 +109,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.TrustReplaced:   {"internal/keys", "TestDistrustedCA"},
 	mutant.RotateEarly:     {"fsm", "TestRotationEndsWithTheLastMember"},
 	mutant.FoundAlone:      {"node/formation", "TestRandomSchedules"},
+	mutant.EarlyProof:      {"node/propose", "TestVerifyLeaderEndsWithItsCaller"},
 	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
 }
 

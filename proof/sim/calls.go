@@ -158,6 +158,8 @@ func (c *cluster) do(pc plannedCall) {
 		})
 	case "bare-run":
 		c.bareRun(pc, id)
+	case "read":
+		c.readJob(pc, id)
 	case "backfill":
 		call.Kind = checker.CallBackfill
 		now := c.t.now()

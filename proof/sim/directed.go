@@ -31,6 +31,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"retried":     retried,
 	"bare":        bare,
 	"refused":     refused,
+	"old-reads":   oldReads,
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,

@@ -141,6 +141,7 @@ func (c *cluster) seen() (in checker.Input) {
 	}
 	in.Handed = slices.Clone(c.rec.handed)
 	in.Notified = append([]checker.Notified{}, c.rec.told...)
+	in.Reads = slices.Clone(c.rec.reads)
 	in.Restored = c.rec.restored
 	in.States = slices.Clone(c.rec.states)
 	in.Calls = slices.Clone(c.rec.calls)

@@ -172,6 +172,7 @@ func (c *cluster) apart(all checker.Input) (out []checker.Input) {
 		in.Calls = only(all.Calls, func(x checker.Call) bool { return x.Job == 0 || of(x.Job) })
 		in.Effects = only(all.Effects, func(x checker.Effect) bool { return of(x.Run.Job) })
 		in.Handed = only(all.Handed, func(x checker.Handed) bool { return of(x.Run.Job) })
+		in.Reads = only(all.Reads, func(x checker.Read) bool { return of(x.Job) })
 		in.Notified = append([]checker.Notified{},
 			only(all.Notified, func(x checker.Notified) bool { return of(x.Job) })...)
 		f := &in.Final

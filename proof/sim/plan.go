@@ -124,6 +124,7 @@ func newPlan(seed uint64) *plan {
 		p.groups(rand.New(rand.NewPCG(seed, 22)))
 		p.growth(rand.New(rand.NewPCG(seed, 23)))
 		p.bareCalls(rand.New(rand.NewPCG(seed, 24)))
+		p.readCalls(rand.New(rand.NewPCG(seed, 25)))
 	}
 	return p
 }

@@ -41,6 +41,7 @@ type recorder struct {
 	log        []string
 	archives   map[uint32]*archive // by group
 	told       []checker.Notified
+	reads      []checker.Read
 	restored   *checker.Restored
 	states     []checker.Replica
 }

@@ -71,6 +71,8 @@ const (
 	// Clusters that went on without some of their nodes.
 	OldEpoch   // a node goes on although it heard that the cluster was recovered without it
 	TrustChain // a replica does not compare the hash over its log with the leader's
+	TrustReads // a node that believes that it leads answers reads without asking whether it still does
+	EarlyProof // a read is answered on the word of a majority that was asked before the read came
 	TwoStates  // a replica that is found to differ from the leader goes on
 	OldFences  // a restored or recovered cluster gives out fences that the one before it gave out
 	// Clusters that begin.

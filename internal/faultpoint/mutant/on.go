@@ -67,6 +67,8 @@ var names = [count]string{
 	GrowEarly:       "grow-early",
 	SecretElsewhere: "secret-elsewhere",
 	TrustChain:      "trust-chain",
+	TrustReads:      "trust-reads",
+	EarlyProof:      "early-proof",
 	TwoStates:       "two-states",
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
