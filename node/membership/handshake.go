@@ -90,7 +90,7 @@ func (m *Members) Check(h transport.Hello) error {
 	case r.Removed:
 		return fmt.Errorf("node %s "+wasRemoved+": stop it; to bring it back, empty its data directory "+
 			"and start it with --join", h.NodeID)
-	case r.Instance != h.InstanceID:
+	case r.Instance != h.InstanceID && !mutant.On(mutant.OtherDirectory):
 		return fmt.Errorf("node %s has another data directory than when it joined (it was wiped, or replaced by a "+
 			"copy): run `carillon cluster remove %s`, empty its data directory "+
 			"and start it with --join", h.NodeID, h.NodeID)

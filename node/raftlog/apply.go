@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 )
 
 const (
@@ -137,7 +139,9 @@ func (a *Applier) flushLocked() []any {
 
 // Snapshot includes what is held back: raft compacts its log by what it has handed over.
 func (a *Applier) Snapshot() (raft.FSMSnapshot, error) {
-	a.Flush()
+	if !mutant.On(mutant.HeldSnapshot) {
+		a.Flush()
+	}
 	return a.BatchingFSM.Snapshot()
 }
 

@@ -109,6 +109,8 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.TrustReplaced:   {"internal/keys", "TestDistrustedCA"},
 	mutant.RotateEarly:     {"fsm", "TestRotationEndsWithTheLastMember"},
 	mutant.FoundAlone:      {"node/formation", "TestRandomSchedules"},
+	mutant.OtherDirectory:  {"node", "TestHandshakeRules"},
+	mutant.HeldSnapshot:    {"node/raftlog", "TestSnapshotHasWhatWasHeld"},
 	mutant.EarlyProof:      {"node/propose", "TestVerifyLeaderEndsWithItsCaller"},
 	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
 }

@@ -69,12 +69,14 @@ const (
 	TrustReplaced   // a CA that is distrusted goes on to vouch for nodes
 	RotateEarly     // a rotation ends before every member has a certificate of the new CA
 	// Clusters that went on without some of their nodes.
-	OldEpoch   // a node goes on although it heard that the cluster was recovered without it
-	TrustChain // a replica does not compare the hash over its log with the leader's
-	TrustReads // a node that believes that it leads answers reads without asking whether it still does
-	EarlyProof // a read is answered on the word of a majority that was asked before the read came
-	TwoStates  // a replica that is found to differ from the leader goes on
-	OldFences  // a restored or recovered cluster gives out fences that the one before it gave out
+	OtherDirectory // a node that comes back with another data directory is let in
+	HeldSnapshot   // a snapshot leaves out what its follower holds back, though raft forgets that entry of the log
+	OldEpoch       // a node goes on although it heard that the cluster was recovered without it
+	TrustChain     // a replica does not compare the hash over its log with the leader's
+	TrustReads     // a node that believes that it leads answers reads without asking whether it still does
+	EarlyProof     // a read is answered on the word of a majority that was asked before the read came
+	TwoStates      // a replica that is found to differ from the leader goes on
+	OldFences      // a restored or recovered cluster gives out fences that the one before it gave out
 	// Clusters that begin.
 	FoundAlone // the first node of --cluster founds without asking the others
 	// Pauses and catch-up.

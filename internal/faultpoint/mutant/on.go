@@ -73,6 +73,8 @@ var names = [count]string{
 	ResealSkips:     "reseal-skips",
 	TrustReplaced:   "trust-replaced",
 	RotateEarly:     "rotate-early",
+	OtherDirectory:  "other-directory",
+	HeldSnapshot:    "held-snapshot",
 	OldEpoch:        "old-epoch",
 	OldFences:       "old-fences",
 	FoundAlone:      "found-alone",
