@@ -15,11 +15,13 @@ func TestCalendarOfWaiting(t *testing.T) {
 	for name, tc := range map[string]struct {
 		changed int64 // when the calendar begins to forbid the second occurrence
 		behind  bool  // a run is open at its time
+		back    bool  // its first worker never heard of it
 		want    Rule
 	}{
-		"changed while it waited behind a run":    {minute(2) + 10_000, true, ""},
-		"changed before its time":                 {minute(2) - 10_000, true, RuleBounds},
-		"changed while it waited for a slot only": {minute(2) + 10_000, false, RuleBounds},
+		"changed while it waited behind a run":    {minute(2) + 10_000, true, false, ""},
+		"changed before its time":                 {minute(2) - 10_000, true, false, RuleBounds},
+		"changed while it waited for a slot only": {minute(2) + 10_000, false, false, RuleBounds},
+		"changed while its first worker had it":   {minute(2) + 10_000, false, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(func(s *job.Spec) { s.Calendars, s.Overlap = []string{"closed"}, job.OverlapQueue })
@@ -33,6 +35,11 @@ func TestCalendarOfWaiting(t *testing.T) {
 			}
 			s.attempt(sched(minute(1)), 1, worker, minute(1), took, Succeeded, job.RunSucceeded, job.ReasonNone)
 			s.runAt(sched(minute(2)), minute(1)+80_100)
+			if h := &s.in.Final.History[1]; tc.back {
+				h.ReadyAt = h.ClaimedAt
+			} else if !tc.behind {
+				h.ReadyAt = h.ScheduledAt
+			}
 			s.run(3)
 			check(t, s.end(3), tc.want)
 		})
