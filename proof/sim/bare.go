@@ -24,26 +24,17 @@ func (p *plan) bareCalls(rng *rand.Rand) {
 	if !chance(rng, 0.4) {
 		return
 	}
-	for range 5 + rng.IntN(20) {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 0, p.o.length), kind: "bare-run",
-			job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 5+rng.IntN(20), "bare-run", len(p.jobs), 0, p.o.length)
 }
 
 // bare: many ask for runs without a key, through any node, while leaders come and go and answers get lost.
 func bare(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.latency = 30*time.Second, 1, 16, 60*time.Millisecond
 	p.steady(4, time.Second, 0, time.Second, func(s *job.Spec) { s.Schedule = job.ScheduleManual })
-	ask := func(n int, from, to time.Duration) {
-		for range n {
-			p.calls = append(p.calls, plannedCall{at: between(rng, from, to), kind: "bare-run",
-				job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-		}
-	}
-	ask(100, 5*time.Second, p.o.length)
+	p.ask(rng, 100, "bare-run", len(p.jobs), 5*time.Second, p.o.length)
 	for i := range 18 {
 		at := time.Duration(12+15*i)*time.Second + between(rng, 0, 5*time.Second)
-		ask(20, at-300*time.Millisecond, at) // these are on their way then, or their answers
+		p.ask(rng, 20, "bare-run", len(p.jobs), at-300*time.Millisecond, at) // on their way then, or answered
 		p.faults = append(p.faults,
 			plannedFault{at: at, a: rng.IntN(p.o.nodes),
 				kind: pick(rng, "kill-leader", "kill-leader", "kill-leader", "one-way", "transfer"),

@@ -23,11 +23,7 @@ type asked struct {
 // rest of a plan is what it was.
 func (p *plan) more(rng *rand.Rand) {
 	call := func(n int, kind string, jobs int) {
-		for range n {
-			p.calls = append(p.calls,
-				plannedCall{at: between(rng, p.o.length/10, p.o.length), kind: kind, job: rng.IntN(max(jobs, 1)),
-					node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-		}
+		p.ask(rng, n, kind, max(jobs, 1), p.o.length/10, p.o.length)
 	}
 	call(rng.IntN(4), "rebirth", len(p.jobs))
 	call(2+rng.IntN(6), "repeat", 0)

@@ -102,11 +102,7 @@ func verdicts(p *plan, rng *rand.Rand) {
 	for i := range p.jobs {
 		p.jobs[i].m.fail = 0.6
 	}
-	for range 200 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "rerule", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 200, "rerule", len(p.jobs), 5*time.Second, p.o.length)
 	for i := range 16 {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(15+17*i)*time.Second + between(rng, 0, 5*time.Second),

@@ -175,11 +175,7 @@ func swings(p *plan, rng *rand.Rand) {
 			plannedFault{at: time.Duration(10+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "swing",
 				b: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
-	for range 60 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 60, "run", len(p.jobs), 5*time.Second, p.o.length)
 }
 
 // racing: heartbeats and assignments are on their way at the same time, and take long.

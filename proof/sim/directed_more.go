@@ -14,11 +14,7 @@ import (
 func turns(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 1, 16, 2*time.Minute
 	p.steady(4, 5*time.Second, 4*time.Second, 9*time.Second, func(s *job.Spec) { s.Overlap = job.OverlapQueue })
-	for range 20 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 20, "run", len(p.jobs), 5*time.Second, p.o.length)
 }
 
 // inherited: a worker is cut off when the leader changes, for less than its lease.
@@ -57,11 +53,7 @@ func remember(p *plan, rng *rand.Rand) {
 		})
 	}
 	add := func(n int, kind string, jobs int) {
-		for range n {
-			p.calls = append(p.calls,
-				plannedCall{at: between(rng, 10*time.Second, p.o.length), kind: kind, job: rng.IntN(jobs),
-					node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-		}
+		p.ask(rng, n, kind, jobs, 10*time.Second, p.o.length)
 	}
 	add(20, "run", len(p.jobs))
 	add(40, "repeat", 1)
@@ -85,11 +77,7 @@ func refused(p *plan, rng *rand.Rand) {
 	for i := range p.jobs {
 		p.jobs[i].m.fail = 0.5
 	}
-	for range 20 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 20, "run", len(p.jobs), 5*time.Second, p.o.length)
 }
 
 // limits: runs of a queue with a limit fail and are tried again, beside those by hand.
@@ -105,11 +93,7 @@ func limits(p *plan, rng *rand.Rand) {
 		p.jobs[i].m.fail = 0.6
 	}
 	p.calls = append(p.calls, plannedCall{kind: "limit", job: 2, x: rng.Uint64()})
-	for range 20 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 20, "run", len(p.jobs), 5*time.Second, p.o.length)
 }
 
 // neverIdle: something is committed every second, and an idle leader would tell its followers what is committed only

@@ -18,11 +18,7 @@ func busySlot(p *plan, rng *rand.Rand) {
 		p.steady(1, 6*time.Second, time.Second, 7*time.Second, func(s *job.Spec) { s.Overlap = overlap })
 		p.steady(1, 3*time.Second, 2*time.Second, 5*time.Second, func(s *job.Spec) { s.Overlap = overlap })
 	}
-	for range 12 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 12, "run", len(p.jobs), 5*time.Second, p.o.length)
 	p.faults = append(p.faults,
 		plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
 }

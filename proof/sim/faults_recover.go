@@ -22,10 +22,7 @@ func recovered(p *plan, rng *rand.Rand) {
 	p.steady(2, 13*time.Second, 5*time.Second, 30*time.Second, func(s *job.Spec) {
 		s.Overlap, s.Workers = job.OverlapQueue, map[string]string{"pool": "remote"}
 	})
-	for range 8 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, 200*time.Second), kind: "run",
-			job: rng.IntN(4), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 8, "run", 4, 5*time.Second, 200*time.Second)
 	p.faults = append(p.faults, plannedFault{at: between(rng, 60*time.Second, 70*time.Second), kind: "recover",
 		lasts: between(rng, 20*time.Second, 60*time.Second), x: rng.Uint64()})
 }

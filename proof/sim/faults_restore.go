@@ -42,10 +42,7 @@ func restored(p *plan, rng *rand.Rand) {
 	p.steady(1, time.Second, 0, time.Second, func(s *job.Spec) {
 		s.Schedule = once.Add(time.Hour).Format(time.RFC3339)
 	})
-	for range 8 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, 80*time.Second), kind: "run",
-			job: rng.IntN(3), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 8, "run", 3, 5*time.Second, 80*time.Second)
 	p.faults = append(p.faults, plannedFault{at: between(rng, 95*time.Second, 105*time.Second), kind: "restore",
 		lasts: between(rng, 10*time.Second, 40*time.Second), x: rng.Uint64()})
 }

@@ -83,11 +83,7 @@ func frozen(p *plan, rng *rand.Rand) {
 				lasts: pick(rng, 300*time.Millisecond, time.Second, 2*time.Second, 5*time.Second, 9*time.Second) +
 					between(rng, 0, time.Second), x: rng.Uint64()})
 	}
-	for range 60 {
-		p.calls = append(p.calls,
-			plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "run", job: rng.IntN(len(p.jobs)),
-				node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, 60, "run", len(p.jobs), 5*time.Second, p.o.length)
 }
 
 // flood: more is due in one second than a batch holds, or a head of what is ready, or the bytes of an entry.

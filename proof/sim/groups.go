@@ -47,10 +47,7 @@ func (p *plan) groups(rng *rand.Rand) {
 
 // renames adds edits that give jobs names which others want, too.
 func (p *plan) renames(rng *rand.Rand, n int) {
-	for range n {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 0, p.o.length), kind: "rename",
-			job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
+	p.ask(rng, n, "rename", len(p.jobs), 0, p.o.length)
 }
 
 // names: jobs of three groups get each other's names while leaders come and go.

@@ -207,6 +207,14 @@ func between(rng *rand.Rand, lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(rng.Int64N(int64(hi-lo)))
 }
 
+// ask adds calls of a kind between two times, about the first jobs and through any node.
+func (p *plan) ask(rng *rand.Rand, n int, kind string, jobs int, from, to time.Duration) {
+	for range n {
+		p.calls = append(p.calls, plannedCall{at: between(rng, from, to), kind: kind, job: rng.IntN(jobs),
+			node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	}
+}
+
 // from is a moment of the simulation.
 func (p *plan) from(d time.Duration) time.Time { return p.o.base.Add(d) }
 

@@ -11,16 +11,8 @@ import (
 
 // readCalls adds reads to some plans. The dice are its own.
 func (p *plan) readCalls(rng *rand.Rand) {
-	if !chance(rng, 0.5) {
-		return
-	}
-	p.readsOf(rng, 30+rng.IntN(60))
-}
-
-func (p *plan) readsOf(rng *rand.Rand, n int) {
-	for range n {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 0, p.o.length), kind: "read", job: rng.IntN(len(p.jobs)),
-			node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+	if chance(rng, 0.5) {
+		p.ask(rng, 30+rng.IntN(60), "read", len(p.jobs), 0, p.o.length)
 	}
 }
 
@@ -29,11 +21,8 @@ func oldReads(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 15*time.Second, 1
 	p.o.pullers = []plannedPuller{{queue: queueNames[0], hands: 4}}
 	p.steady(5, 5*time.Second, 0, time.Second, func(*job.Spec) {})
-	for range 120 {
-		p.calls = append(p.calls, plannedCall{at: between(rng, 5*time.Second, p.o.length), kind: "redefine",
-			job: rng.IntN(len(p.jobs)), node: rng.IntN(p.o.nodes), x: rng.Uint64()})
-	}
-	p.readsOf(rng, 600)
+	p.ask(rng, 120, "redefine", len(p.jobs), 5*time.Second, p.o.length)
+	p.ask(rng, 600, "read", len(p.jobs), 0, p.o.length)
 	for i := range 4 {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(20+65*i)*time.Second + between(rng, 0, 10*time.Second), kind: "deaf-leader",
