@@ -321,10 +321,10 @@ func (tr *tree) isPath(dir, name string) bool {
 	return false
 }
 
-// isName resolves package.Name, package.Type.Member and Type.Member.
+// isName resolves package.Name, package.TestName, package.Type.Member and Type.Member.
 func (tr *tree) isName(dir string, parts []string) bool {
 	for _, p := range tr.packages[parts[0]] {
-		if p.tests {
+		if p.tests && !strings.HasPrefix(parts[1], "Test") {
 			continue
 		}
 		if len(parts) == 2 && p.names[parts[1]] {
@@ -402,7 +402,7 @@ func TestDocumentNamesThatAreGone(t *testing.T) {
 		"node/service": {"api.Realm", "batchers", "Batcher.flush", "service.Planner", "store.Token.Colour", "applier.go"},
 		"node/forward": {"echo", "Tracker.Gone", "forward/nowhere.go", "Forgotten()", "Forgotten{List}", "nowhere/"},
 		"wheel":        {"wheel.New", "Wheel.Spin", "wheel/slots", "node/nothing"},
-		".":            {"NoSuchThing", "noSuchThing", "NO_SUCH_THING", "job.Spec.Nothing", "proof/nothing_test.go"},
+		".":            {"NoSuchThing", "noSuchThing", "NO_SUCH_THING", "job.Spec.Nothing", "proof/nothing_test.go", "node.TestNothingAtAll"},
 	} {
 		for _, text := range texts {
 			if tr.resolves(dir, text) {
