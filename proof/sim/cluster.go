@@ -3,10 +3,10 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,8 +58,8 @@ func (c *cluster) event(format string, args ...any) {
 	c.rec.mu.Lock()
 	c.rec.log = append(c.rec.log, line)
 	c.rec.mu.Unlock()
-	if c.logs.echo {
-		fmt.Fprintln(os.Stderr, line)
+	if c.logs.out != nil {
+		fmt.Fprintln(c.logs.out, line)
 	}
 }
 
@@ -229,14 +229,14 @@ func (c *cluster) down() {
 
 // logs are those of all processes, kept for a seed that fails.
 type logs struct {
-	echo  bool
+	out   io.Writer // nil: nobody reads them
 	level slog.Level
 }
 
 func (l *logs) handler(who string) slog.Handler {
-	if !l.echo {
+	if l.out == nil {
 		return slog.DiscardHandler
 	}
-	return slog.NewTextHandler(os.Stderr,
+	return slog.NewTextHandler(l.out,
 		&slog.HandlerOptions{Level: l.level}).WithAttrs([]slog.Attr{slog.String("who", who)})
 }

@@ -7,10 +7,10 @@ import (
 )
 
 // withCluster runs three nodes with the timing of a real cluster and jobs that fire every few seconds.
-func withCluster(t *testing.T, do func(*testing.T, *cluster)) {
+func withCluster(t *testing.T, l *logs, do func(*testing.T, *cluster)) {
 	p, dir := directedPlan("planned", 1), scratch(t)
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(p, dir, &logs{})
+		c := newCluster(p, dir, l)
 		defer c.down()
 		if !c.up() {
 			t.Fatal(c.problems)
@@ -33,7 +33,7 @@ func TestRestartedFollower(t *testing.T) {
 				t.Skip("takes long")
 			}
 			t.Parallel()
-			withCluster(t, func(t *testing.T, c *cluster) {
+			withCluster(t, &logs{}, func(t *testing.T, c *cluster) {
 				for i := range 4 {
 					lead := c.leader()
 					s := c.servers[(lead+1+i%2)%len(c.servers)]
@@ -57,7 +57,7 @@ func TestRestartedFollower(t *testing.T) {
 
 // TestStopWhilePeerIsDown: a leader that is stopped waits for no entry on its way to a node that is down.
 func TestStopWhilePeerIsDown(t *testing.T) {
-	withCluster(t, func(t *testing.T, c *cluster) {
+	withCluster(t, &logs{}, func(t *testing.T, c *cluster) {
 		lead := c.leader()
 		s := c.servers[(lead+1)%len(c.servers)]
 		s.kill()

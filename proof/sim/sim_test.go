@@ -37,7 +37,10 @@ func TestSeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &logs{echo: testing.Verbose(), level: slog.LevelWarn}
+	l := &logs{level: slog.LevelWarn}
+	if testing.Verbose() {
+		l.out = os.Stderr
+	}
 	if os.Getenv("CARILLON_SIM_LOG") != "" {
 		l.level = slog.LevelDebug
 	}
@@ -169,7 +172,11 @@ func TestYear(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := runPlan(t, yearPlan(seed), &logs{echo: os.Getenv("CARILLON_SIM_LOG") != "", level: slog.LevelWarn})
+	l := &logs{level: slog.LevelWarn}
+	if os.Getenv("CARILLON_SIM_LOG") != "" {
+		l.out = os.Stderr
+	}
+	r := runPlan(t, yearPlan(seed), l)
 	for i, p := range r.Report.Problems {
 		if i < 3 {
 			t.Logf("%s\n%s", p, r.Explain(p))
