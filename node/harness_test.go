@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,22 +190,37 @@ func (n *testNode) eventually(what string, cond func() bool) {
 			return
 		}
 	}
-	n.t.Fatalf("never: %s", what)
+	n.t.Fatalf("never: %s%s", what, n.stacks())
 }
 
 // succeeds waits until what is tried works, and says in which words it was refused last if it never does.
 func (n *testNode) succeeds(what string, try func() error) {
 	n.t.Helper()
 	var err error
-	begun := time.Now()
 	tries := 0
-	for end := begun.Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		tries++
 		if err = try(); err == nil {
 			return
 		}
 	}
-	n.t.Fatalf("never: %s (%d tries): %v", what, tries, err)
+	n.t.Fatalf("never: %s (%d tries): %v%s", what, tries, err, n.stacks())
+}
+
+// stacks keeps where everything stood when a wait ended: what a minute was not enough for hangs somewhere.
+func (n *testNode) stacks() string {
+	f, err := os.CreateTemp("", "carillon-node-failed-*.log")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if n.group != nil && n.group.raft != nil {
+		fmt.Fprintln(f, n.group.raft.Stats())
+	}
+	if err := pprof.Lookup("goroutine").WriteTo(f, 2); err != nil {
+		return ""
+	}
+	return "\nthe stacks of this moment are in " + f.Name()
 }
 
 // answer is what the API said.

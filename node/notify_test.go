@@ -84,27 +84,16 @@ func (n *testNode) runOnce(ref string) {
 	n.t.Helper()
 	before := n.get(ref)
 	ok[job.Run](n, "POST", "/api/v1/jobs/"+ref+":run", nil)
-	n.eventuallyLong("the run of "+ref+" has ended", func() bool {
+	n.eventually("the run of "+ref+" has ended", func() bool {
 		j := n.get(ref)
 		return j.OpenRuns == 0 && (j.LastRunAt != before.LastRunAt || j.LastRunStatus != before.LastRunStatus)
 	})
 }
 
-// eventuallyLong is eventually for a machine that has other things to do.
-func (n *testNode) eventuallyLong(what string, cond func() bool) {
-	n.t.Helper()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if cond() {
-			return
-		}
-	}
-	n.t.Fatalf("never: %s", what)
-}
-
 func (n *testNode) outcome(ref, kind, outcome string) {
 	n.t.Helper()
 	last := "none"
-	n.eventuallyLong(fmt.Sprintf("the %s of %s is %s", kind, ref, outcome), func() bool {
+	n.eventually(fmt.Sprintf("the %s of %s is %s", kind, ref, outcome), func() bool {
 		a := n.call("GET", "/api/v1/jobs/"+ref, nil)
 		if a.status == http.StatusServiceUnavailable {
 			return false // there is no leader yet
@@ -230,7 +219,7 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	n.create(tg.spec("b", "@manual", notifying(up.URL)...))
 	tg.set(400)
 	n.runOnce("a")
-	n.eventuallyLong("it was tried more than once", func() bool {
+	n.eventually("it was tried more than once", func() bool {
 		l := n.get("a").LastNotification
 		return l != nil && l.Attempts > 2 && l.Outcome == "pending"
 	})
@@ -240,7 +229,7 @@ func TestAReceiverThatIsDownIsTriedAgain(t *testing.T) {
 	}
 	n.runOnce("b")
 	n.outcome("b", "failure", "sent")
-	n.eventuallyLong("the status says so", func() bool {
+	n.eventually("the status says so", func() bool {
 		s := ok[wire.Status](n, "GET", "/api/v1/status", nil)
 		return s.Notifications != nil && s.Notifications.Waiting >= 1 && strings.Contains(s.Notifications.Error, "503")
 	})
@@ -331,7 +320,7 @@ func TestWebhookAndMail(t *testing.T) {
 	n.create(tg.spec("pay", "@manual", notifying(h.URL, "email", []string{"ops@example.com"})...))
 	n.runOnce("pay")
 	n.outcome("pay", "failure", "sent")
-	n.eventuallyLong("the mail is there", func() bool { mu.Lock(); defer mu.Unlock(); return mails.Len() > 0 })
+	n.eventually("the mail is there", func() bool { mu.Lock(); defer mu.Unlock(); return mails.Len() > 0 })
 	mu.Lock()
 	defer mu.Unlock()
 	if text := mails.String(); strings.Count(text, "Subject:") != 1 ||
@@ -365,7 +354,7 @@ func TestALeaderThatDiesWhileItSends(t *testing.T) {
 	lead.create(tg.spec("pay", "@manual", notifying(h.URL)...))
 	lead.runOnce("pay")
 	old := c.named(<-senders)
-	old.eventuallyLong("it is being sent", func() bool { return len(h.all()) == 1 })
+	old.eventually("it is being sent", func() bool { return len(h.all()) == 1 })
 	old.crash()
 	h.mu.Lock()
 	close(h.hang)
@@ -481,7 +470,7 @@ func TestTheOutboxSurvivesARestart(t *testing.T) {
 	tg.set(400)
 	n.create(tg.spec("pay", "@manual", notifying(h.URL)...))
 	n.runOnce("pay")
-	n.eventuallyLong("it was tried", func() bool {
+	n.eventually("it was tried", func() bool {
 		l := n.get("pay").LastNotification
 		return l != nil && l.Attempts > 0 && l.Outcome == "pending"
 	})
@@ -492,7 +481,7 @@ func TestTheOutboxSurvivesARestart(t *testing.T) {
 	}
 	n = start(t, dir, quickly)
 	h.answer(200)
-	n.eventuallyLong("it is done with", func() bool {
+	n.eventually("it is done with", func() bool {
 		l := n.get("pay").LastNotification
 		return l != nil &&
 			l.FinishedAt != 0
