@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/guard"
 	"github.com/carillon-scheduler/carillon/api/lines"
+	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -74,13 +75,15 @@ type handler struct {
 	backend Backend
 	opts    Options
 	mux     *http.ServeMux
-	ownKey  []byte // of this process
+	ownKey  []byte                       // of this process
+	panics  *ratelimit.Limiter[struct{}] // that are logged
 }
 
 // New makes the handler of a node's HTTP port.
 func New(b Backend, o Options) http.Handler {
 	o.defaults()
-	h := &handler{backend: b, opts: o, mux: http.NewServeMux(), ownKey: []byte(rand.Text())}
+	h := &handler{backend: b, opts: o, mux: http.NewServeMux(), ownKey: []byte(rand.Text()),
+		panics: ratelimit.New[struct{}](1, 10, 1)}
 	h.register(routes())
 	if o.DebugPprof {
 		for path, serve := range ByPath(debugEndpoints()) {
@@ -122,8 +125,10 @@ func (h *handler) outer(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler { // a stream broken off on purpose
 					panic(p)
 				}
-				h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path,
-					"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				if h.panics.Take(struct{}{}) == 0 { // who can cause one can cause many
+					h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path,
+						"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				}
 				if w.Status != 0 {
 					panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				}

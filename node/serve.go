@@ -220,7 +220,7 @@ func (n *Node) route(w http.ResponseWriter, r *http.Request) {
 	text := r.Header.Get(wire.GroupHeader)
 	if r.Header.Get(forward.HeaderForwarded) == "" {
 		r.Header.Del(wire.KnownHeader)
-		if !s.Several() && text == "" {
+		if !s.Several() && (text == "" || !n.router.TakesGroup(r)) {
 			n.forward.ServeHTTP(w, r)
 			return
 		}

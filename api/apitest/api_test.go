@@ -1,14 +1,17 @@
 package apitest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -700,6 +703,29 @@ func TestPanic(t *testing.T) {
 		t.Fatal(w.Code)
 	}
 	checkProblem(t, w, job.CodeInternal)
+}
+
+// Who finds a request that panics does not fill the log with stacks.
+func TestPanicsAreLoggedNowAndThen(t *testing.T) {
+	backend := hooked{empty(t).Backend, func(context.Context, string) error { panic("boom") }}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		h := api.New(backend, api.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		ask := func(times int) int {
+			log.Reset()
+			for range times {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/api/v1/jobs/daily", nil))
+			}
+			return strings.Count(log.String(), "panic in a request")
+		}
+		if n := ask(1000); n == 0 || n > 20 {
+			t.Errorf("%d of 1000 panics are logged", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := ask(1); n != 1 {
+			t.Error("a later panic is not logged")
+		}
+	})
 }
 
 func TestExportStreamsInChunks(t *testing.T) {

@@ -96,6 +96,13 @@ func (rt *Router) send(w http.ResponseWriter, r *http.Request, group uint32, rea
 	rt.o.Handler(group).ServeHTTP(w, r)
 }
 
+// TakesGroup says whether a caller may say which group a request is for: a worker in its messages. Between nodes all
+// requests say so, and from others nobody looks at it.
+func (rt *Router) TakesGroup(r *http.Request) bool {
+	row, _ := rt.finder.Find(r)
+	return row.Target == api.BySession
+}
+
 func (rt *Router) has(group uint32) bool { return slices.Contains(rt.o.Groups(), group) }
 
 // across answers what several groups know a part of. What is about one job after all is that job's group's.
