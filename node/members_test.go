@@ -243,6 +243,13 @@ func TestRemoveKeepsALivingMajority(t *testing.T) {
 		err := dead.service.Ready()
 		return err != nil && strings.Contains(err.Error(), "removed")
 	})
+	dead.eventually("it answers no read, for it does not hear of tokens that are revoked", func() bool {
+		a := dead.call("GET", "/api/v1/jobs?stale=true", nil)
+		return a.status == 503 && strings.Contains(string(a.body), "was removed")
+	})
+	if a := dead.call("GET", "/api/v1/status?stale=true", nil); a.status != 200 {
+		t.Errorf("the status of a removed node: %d %s", a.status, a.body)
+	}
 	time.Sleep(3 * dead.cfg.Raft.Heartbeat)
 	for _, m := range []*member{lead, alive} {
 		if err := m.members.Check(dead.members.Hello()); err == nil || !strings.Contains(err.Error(), "was removed") {

@@ -136,6 +136,11 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == answerHere:
 		f.o.Local.ServeHTTP(w, r)
 	case k == answerStale:
+		// A removed node hears neither of tokens that are revoked nor of jobs that are deleted. Of itself it may tell.
+		if err := f.t.removed(); err != nil && r.URL.Path != "/api/v1/status" {
+			f.writeError(w, err)
+			return
+		}
 		w.Header().Set(HeaderStale, strconv.FormatInt(f.t.StaleFor(f.o.Began).Milliseconds(), 10))
 		f.o.Local.ServeHTTP(w, r)
 	case from != "" && f.t.Halted() == nil:

@@ -283,8 +283,16 @@ func (t *Tracker) Halted() error {
 
 // outside is why this node need not wait for a leader: it takes no part, or was removed and hears of none.
 func (t *Tracker) outside() error {
-	if err := t.Halted(); err != nil || t.o.Removed == nil || t.Leader().Known() {
+	if err := t.Halted(); err != nil || t.Leader().Known() {
 		return err
+	}
+	return t.removed()
+}
+
+// removed is what a node says that the cluster no longer has; nil: it has it.
+func (t *Tracker) removed() error {
+	if t.o.Removed == nil {
+		return nil
 	}
 	return t.o.Removed()
 }
