@@ -109,7 +109,8 @@ func (a *app) serverCmd() *cobra.Command {
 		"create no jobs with less free disk space than this: a size, a percentage, or 0 for no limit (default "+
 			"512MiB or 5%, whichever is smaller)")
 	fl.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", nil,
-		"host names that clients may use for a node without TLS, besides its addresses and the name it advertises")
+		"host names that clients may use besides its addresses and the name it advertises, without TLS or over "+
+			"loopback")
 	fl.IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"how many connections may be open on its port, at most a quarter of them from one address (default 16384, "+
 			"or half of the files that the process may open)")
