@@ -15,9 +15,9 @@ func TestGroupOfARequestThatIsNoWorkers(t *testing.T) {
 	for name, n := range map[string]*testNode{"one group": one, "several": several} {
 		n.create(map[string]any{"name": "a", "type": "queue", "schedule": "0 3 * * *", "payload": map[string]any{"queue": "q"}})
 		for _, path := range []string{"/jobs", "/runs", "/dead", "/upcoming", "/stats", "/queues", "/status", "/jobs/a", "/jobs/a/runs"} {
-			want := n.call("GET", "/api/v1"+path, nil)
+			want := n.answered("GET", "/api/v1"+path, nil)
 			for _, group := range []string{"0", "1", "2", "7", "4294967296", "x"} {
-				got := n.call("GET", "/api/v1"+path, nil, wire.GroupHeader, group)
+				got := n.answered("GET", "/api/v1"+path, nil, wire.GroupHeader, group)
 				if got.status != http.StatusOK || want.status != got.status || strings.Contains(path, "jobs") && string(want.body) != string(got.body) {
 					t.Errorf("%s, %s for group %s: %d %s", name, path, group, got.status, got.body)
 				}
