@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -99,6 +100,12 @@ func becomeCommand(l launch, argv []string) error {
 		}
 	}
 	env := os.Environ()
+	if l.Switch {
+		var err error
+		if env, err = l.settle(env); err != nil {
+			return err
+		}
+	}
 	// Last: what is left to do here may take memory. Data and not address space, of which some runtimes reserve a lot
 	// and use little.
 	if n := uint64(lim.Memory); n > 0 && !l.Held {
@@ -110,6 +117,35 @@ func becomeCommand(l launch, argv []string) error {
 		return fmt.Errorf("%s: %w", l.Path, err)
 	}
 	return nil
+}
+
+// settle finds what a job named. This process has become the user and is where the command will be, with the /proc that
+// the command has: so it gets to nothing that the command could not get to by itself, and its errors tell nothing else.
+// A home that the user cannot enter is none.
+func (l *launch) settle(env []string) ([]string, error) {
+	home := l.Home
+	if home == "" || os.Chdir(home) != nil {
+		home = "/"
+	}
+	if err := os.Chdir(cmp.Or(l.Dir, home)); err != nil {
+		return nil, err
+	}
+	if _, set := variable(env, envHome); !set {
+		env = append(env, envHome+home)
+	}
+	path, _ := variable(env, envPath)
+	var err error
+	l.Path, err = lookPath(l.Path, path)
+	return env, err
+}
+
+func variable(env []string, prefix string) (value string, set bool) {
+	for _, v := range env {
+		if v, ok := strings.CutPrefix(v, prefix); ok {
+			value, set = v, true
+		}
+	}
+	return value, set
 }
 
 // beginning is what the process between this one and a command says of it; nil: there is none.

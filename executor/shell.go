@@ -27,6 +27,8 @@ import (
 
 const (
 	defaultGrace = 5 * time.Second
+	envHome      = "HOME="
+	envPath      = "PATH="
 	defaultPath  = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	// pipeDelay is how long the output is waited for once the command and its group are gone: only a process that left
 	// the group can still hold the pipe.
@@ -212,18 +214,14 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 }
 
 // command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets
-// are.
+// are. If it runs as another user, nothing that the job names is looked up here: this process may see more than the user
+// may, and errors would tell what is where. The process that has become the user does it; see launch.
 func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *user.User) (*exec.Cmd, error) {
-	home := s.home
-	if who != nil {
-		home = "/"
-		if st, err := os.Stat(who.HomeDir); err == nil && st.IsDir() {
-			home = who.HomeDir
-		}
-	}
-	env := []string{"PATH=" + defaultPath, "HOME=" + home}
+	env := []string{envPath + defaultPath}
 	if who != nil {
 		env = append(env, "USER="+who.Username, "LOGNAME="+who.Username)
+	} else {
+		env = append(env, envHome+s.home)
 	}
 	path := defaultPath
 	for _, k := range sortedKeys(p.Env) {
@@ -243,19 +241,20 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *
 	if len(argv) == 0 {
 		argv = []string{"/bin/sh", "-c", p.Command}
 	}
-	program, err := lookPath(argv[0], path)
-	if err != nil {
+	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: env, Dir: p.Dir, WaitDelay: pipeDelay,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	if who != nil {
+		return cmd, nil
+	}
+	var err error
+	if cmd.Path, err = lookPath(argv[0], path); err != nil {
 		return nil, err
 	}
-	dir := p.Dir
-	if dir == "" {
-		dir = home
-	}
-	if _, err := os.Stat(dir); err != nil {
+	cmd.Dir = cmp.Or(cmd.Dir, s.home)
+	if _, err := os.Stat(cmd.Dir); err != nil {
 		return nil, err // else the error would name the program
 	}
-	return &exec.Cmd{Path: program, Args: argv, Env: env, Dir: dir, WaitDelay: pipeDelay,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}, nil
+	return cmd, nil
 }
 
 // prepare arranges for what is to happen between the fork and the command.
@@ -271,6 +270,7 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 			return nil, nil, err
 		}
 		l.Isolate = s.isolated && l.UID != 0
+		l.Dir, cmd.Dir = cmd.Dir, "/"
 	}
 	if s.cgroups != nil {
 		if group, err = s.cgroups.open(keyOf(a).String(), l.Limits); err != nil {
@@ -297,7 +297,7 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// lookPath finds a program on the job's PATH; exec.LookPath would use the node's.
+// lookPath finds a program on the job's PATH, with the rights of this process; exec.LookPath would use the node's PATH.
 func lookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

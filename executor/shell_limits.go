@@ -13,9 +13,10 @@ import (
 )
 
 // launch is how a command is started where more is asked for than os/exec can do: the limits that it gets, whose rights
-// it has, and the cgroups that it joins. Who does that is a process between the node and the command; see confine.
+// it has, and the cgroups that it joins. Who does that is a process between the node and the command; see confine. A
+// command that runs as another user finds its program and its directory there, with the rights of that user.
 type launch struct {
-	Path    string          `json:"path"`
+	Path    string          `json:"path"` // of the program, or its name
 	Limits  job.ShellLimits `json:"limits"`
 	Cgroups []string        `json:"cgroups,omitempty"` // files to write its number to
 	Held    bool            `json:"held,omitempty"`    // memory and processes are bounded by a cgroup
@@ -23,6 +24,8 @@ type launch struct {
 	UID     int             `json:"uid,omitempty"`
 	GID     int             `json:"gid,omitempty"`
 	Groups  []int           `json:"groups,omitempty"`
+	Home    string          `json:"home,omitempty"`
+	Dir     string          `json:"dir,omitempty"`     // empty: home
 	Isolate bool            `json:"isolate,omitempty"` // it sees its own processes only
 }
 
@@ -66,7 +69,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // become fills in whose rights a command has.
 func (l *launch) become(u *user.User) error {
 	var err1, err2 error
-	l.Switch = true
+	l.Switch, l.Home = true, u.HomeDir
 	l.UID, err1 = strconv.Atoi(u.Uid)
 	l.GID, err2 = strconv.Atoi(u.Gid)
 	if err := errors.Join(err1, err2); err != nil {

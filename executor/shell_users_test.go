@@ -3,6 +3,8 @@
 package executor
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -239,5 +241,116 @@ func TestShellGainsNoRights(t *testing.T) {
 	s := newTestShell(t, ShellOptions{User: []string{unprivileged}})
 	if r := s.Run(t.Context(), shellJob(t, job.ShellPayload{Argv: []string{tool, "-u"}})); r.Output != "65534\n" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// closedTree is a directory that every user can enter, with a directory that only root can, and one below that which is
+// open: with a file, a directory and a program in it.
+func closedTree(t *testing.T) (closed, below string) {
+	t.Helper()
+	closed = filepath.Join(openDir(t), "closed")
+	below = filepath.Join(closed, "proj")
+	if err := errors.Join(os.Mkdir(closed, 0o700), os.Mkdir(below, 0o755),
+		os.WriteFile(filepath.Join(below, "file"), []byte(secretValue), 0o644),
+		os.WriteFile(filepath.Join(below, "tool"), []byte("#!/bin/sh\necho "+secretValue+"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return closed, below
+}
+
+// What a job names is looked up with the rights of its user, where its commands are: a job gets nowhere by its directory
+// or its PATH, and learns nothing by its errors, that its command could not itself.
+func TestShellLooksUpAsTheUser(t *testing.T) {
+	onlyRoot(t)
+	closed, below := closedTree(t)
+	own := openDir(t)
+	link := filepath.Join(own, "link")
+	if err := errors.Join(os.Symlink(below, link), os.WriteFile(filepath.Join(own, "file"), nil, 0o644),
+		os.WriteFile(filepath.Join(own, "tool"), []byte("#!/bin/sh\necho from the tool\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	node := "/proc/" + strconv.Itoa(os.Getpid())
+	isolated := newTestShell(t, ShellOptions{User: []string{unprivileged}, Cgroup: "none"})
+	seen := newTestShell(t, ShellOptions{User: []string{unprivileged}, Cgroup: "none"})
+	seen.isolated = false
+	for way, s := range map[string]*Shell{"isolated": isolated, "seen": seen} {
+		run := func(p job.ShellPayload) job.Result {
+			t.Helper()
+			return s.Run(t.Context(), shellJob(t, p))
+		}
+		for _, dir := range []string{below, closed, link, filepath.Join(below, "file"), filepath.Join(closed, "absent"),
+			filepath.Join(below, "absent"), node + "/cwd", node + "/root"} {
+			r := run(job.ShellPayload{Command: "pwd; ls; cat file", Dir: dir})
+			want := "not started: chdir " + dir + ": permission denied"
+			if s.isolated && strings.HasPrefix(dir, "/proc") {
+				want = "not started: chdir " + dir + ": no such file or directory"
+			}
+			if r.Error != want || r.Output != "" || r.Outcome != job.OutcomeFailed || r.Permanent {
+				t.Errorf("%s, in %s: %+v", way, dir, r)
+			}
+		}
+		// What its user may know, it is told.
+		wantFailure(t, run(job.ShellPayload{Command: "true", Dir: filepath.Join(own, "absent")}), false, "no such file or directory")
+		wantFailure(t, run(job.ShellPayload{Command: "true", Dir: filepath.Join(own, "file")}), false, "not a directory")
+		if r := run(job.ShellPayload{Command: "pwd -P; echo $HOME", Dir: own}); r.Output != own+"\n/\n" {
+			t.Errorf("%s: %+v", way, r)
+		}
+
+		tool := func(argv0, path string) job.ShellPayload {
+			return job.ShellPayload{Argv: []string{argv0}, Env: map[string]string{"PATH": path}, Dir: own}
+		}
+		there, absent := run(tool("tool", below)), run(tool("tool", filepath.Join(below, "absent")))
+		if there.Error != absent.Error || !strings.HasSuffix(there.Error, `"tool" was not found on PATH`) || there.Permanent {
+			t.Errorf("%s: %+v, but for one that is not there %+v", way, there, absent)
+		}
+		for _, p := range []job.ShellPayload{tool("tool", below+":"+own), tool("./tool", ""), tool(own+"/tool", "/bin")} {
+			if r := run(p); r.Output != "from the tool\n" {
+				t.Errorf("%s: %+v", way, r)
+			}
+		}
+		if r := run(job.ShellPayload{Command: "true", Env: map[string]string{"HOME": "/own"}}); r.Outcome != job.OutcomeSucceeded {
+			t.Errorf("%s: %+v", way, r)
+		}
+		if r := run(job.ShellPayload{Command: "echo $HOME", Env: map[string]string{"HOME": "/own"}}); r.Output != "/own\n" {
+			t.Errorf("%s: %+v", way, r)
+		}
+	}
+	if !isolated.isolated {
+		t.Skip("no PID namespace can be made here")
+	}
+	// The directory is found after /proc was mounted: what it shows are the command's own processes.
+	if r := isolated.Run(t.Context(), shellJob(t, job.ShellPayload{Command: "echo [0-9]*; cat 1/comm", Dir: "/proc"})); r.Outcome != job.OutcomeSucceeded || len(strings.Fields(r.Output)) > 4 {
+		t.Errorf("the processes of the machine: %+v", r)
+	}
+}
+
+// A home that its user cannot enter is none.
+func TestShellHomeAsTheUser(t *testing.T) {
+	onlyRoot(t)
+	_, below := closedTree(t)
+	who, err := user.Lookup(unprivileged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestShell(t, ShellOptions{User: []string{unprivileged}, Cgroup: "none"})
+	for home, want := range map[string]string{below: "/", openDir(t): "", "/no/such": "/"} {
+		if want == "" {
+			want = home
+		}
+		who.HomeDir = home
+		a := shellJob(t, job.ShellPayload{Command: "pwd -P; echo $HOME; cat file 2>/dev/null; true"})
+		cmd, _ := s.command(job.ShellPayload{Argv: []string{"/bin/sh", "-c", "pwd -P; echo $HOME; cat file 2>/dev/null; true"}}, a, newMark(), who)
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		_, begun, err := s.prepare(cmd, launch{}, who, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.spawn.start(cmd), cmd.Wait()); err != nil || out.String() != want+"\n"+want+"\n" {
+			t.Errorf("at home in %s: %v, %s", home, err, &out)
+		}
+		if _, err := begun.end(); err != nil {
+			t.Error(err)
+		}
 	}
 }
