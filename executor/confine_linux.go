@@ -99,7 +99,7 @@ func becomeCommand(l launch, argv []string) error {
 			return err
 		}
 	}
-	env := os.Environ()
+	env := commandEnv()
 	if l.Switch {
 		var err error
 		if env, err = l.settle(env); err != nil {
@@ -139,6 +139,32 @@ func (l *launch) settle(env []string) ([]string, error) {
 	return env, err
 }
 
+// commandPrefix begins the name of each variable that is for the command, as long as another process has it. That has
+// the rights of the node, and its loader and its runtime would obey what a job put there (LD_PRELOAD, GODEBUG).
+const commandPrefix = "command:"
+
+// forCommand is the environment of the process that becomes the command. It carries what a note leads to it by.
+func forCommand(env []string) (out []string) {
+	for _, v := range env {
+		for _, mark := range []string{envRun, envFence, envMark} {
+			if strings.HasPrefix(v, mark) {
+				out = append(out, v)
+			}
+		}
+		out = append(out, commandPrefix+v)
+	}
+	return out
+}
+
+func commandEnv() (env []string) {
+	for _, v := range os.Environ() {
+		if v, ok := strings.CutPrefix(v, commandPrefix); ok {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
 func variable(env []string, prefix string) (value string, set bool) {
 	for _, v := range env {
 		if v, ok := strings.CutPrefix(v, prefix); ok {
@@ -171,6 +197,7 @@ func confine(cmd *exec.Cmd, l launch) (*beginning, error) {
 		return nil, err
 	}
 	cmd.Path, cmd.Args = self, append([]string{confineName, string(spec)}, cmd.Args...)
+	cmd.Env = forCommand(cmd.Env)
 	cmd.ExtraFiles = []*os.File{b.w} // confineFD
 	if l.Isolate {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS

@@ -33,7 +33,7 @@ func marked() (env map[string]string, alive func() int) {
 	return map[string]string{"ISOLATED": mark}, func() (n int) {
 		all, _ := processes()
 		for _, p := range all {
-			if !p.dead() && p.carries("ISOLATED="+mark) {
+			if !p.dead() && (p.carries("ISOLATED="+mark) || p.carries(commandPrefix+"ISOLATED="+mark)) {
 				n++
 			}
 		}

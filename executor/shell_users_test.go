@@ -354,3 +354,18 @@ func TestShellHomeAsTheUser(t *testing.T) {
 		}
 	}
 }
+
+// The process between the node and the command has the node's rights: variables that a job chose mean nothing to it.
+func TestShellEnvironmentIsTheCommands(t *testing.T) {
+	p := job.ShellPayload{Command: "echo $GODEBUG $CARILLON_FENCE", Env: map[string]string{"GODEBUG": "inittrace=1", "CARILLON_FENCE": "1"}}
+	check := func(o ShellOptions) {
+		t.Helper()
+		if r := newTestShell(t, o).Run(t.Context(), shellJob(t, p)); r.Output != "inittrace=1 77\n" {
+			t.Errorf("%+v", r)
+		}
+	}
+	check(ShellOptions{})
+	check(ShellOptions{Limits: job.ShellLimits{OpenFiles: 100}})
+	onlyRoot(t)
+	check(ShellOptions{User: []string{unprivileged}})
+}
