@@ -49,6 +49,10 @@ func becomeInit(l launch, argv []string, says *os.File) error {
 	// Caught and not ignored: what is ignored would be so in the command, too.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
+	// Before there is another that could say why it failed.
+	if _, err := says.Write([]byte{initReady}); err != nil {
+		return err
+	}
 	command, err := syscall.ForkExec("/proc/self/exe", append([]string{confineName, string(spec)}, argv...),
 		&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, says.Fd()},
 			Sys: &syscall.SysProcAttr{Setpgid: true}})
@@ -62,9 +66,6 @@ func becomeInit(l launch, argv []string, says *os.File) error {
 		<-signals // the node sends it to the group and to this process: two, for one
 		signalGroup(command, unix.SIGTERM)
 	}()
-	if _, err := says.Write([]byte{initReady}); err != nil {
-		return err
-	}
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, 0, nil)
