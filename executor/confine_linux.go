@@ -29,10 +29,9 @@ func init() {
 	if len(os.Args) < 3 || os.Args[0] != confineName {
 		return
 	}
-	syscall.CloseOnExec(confineFD)
 	f := os.NewFile(confineFD, "confine")
 	var l launch
-	err := json.Unmarshal([]byte(os.Args[1]), &l)
+	err := cmp.Or(closeOnExec(), json.Unmarshal([]byte(os.Args[1]), &l))
 	switch {
 	case err != nil:
 	case l.Isolate:

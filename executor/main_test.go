@@ -36,6 +36,7 @@ func helperProcess() {
 	if u := os.Getenv("EXECUTOR_TEST_USER"); u != "" {
 		o.User = []string{u}
 	}
+	o.Limits.OpenFiles, _ = strconv.Atoi(os.Getenv("EXECUTOR_TEST_FILES"))
 	s, err := NewShell(o)
 	if err != nil {
 		panic(err)

@@ -314,6 +314,20 @@ func lookPath(name, path string) (string, error) {
 	return "", fmt.Errorf("%q was not found on PATH", name)
 }
 
+// closeListedOnExec marks the descriptors that a directory lists, without the standard streams.
+func closeListedOnExec(dir string) error {
+	open, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("keep open files from commands: %w", err)
+	}
+	for _, f := range open {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
 // isolate finds out whether the processes of an attempt can be hidden from others, and the others from them. Root is
 // left alone: it would see them anyway, and has jobs that are about the machine.
 func (s *Shell) isolate(log *slog.Logger) {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -368,4 +370,59 @@ func TestShellEnvironmentIsTheCommands(t *testing.T) {
 	check(ShellOptions{Limits: job.ShellLimits{OpenFiles: 100}})
 	onlyRoot(t)
 	check(ShellOptions{User: []string{unprivileged}})
+}
+
+// Descriptors that the node inherited are not handed on to commands, whichever way these are started.
+func TestShellInheritsNoDescriptors(t *testing.T) {
+	f := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(f, []byte(secretValue), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(env ...string) {
+		t.Helper()
+		file, err := os.Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		node := exec.Command(os.Args[0])
+		node.ExtraFiles = []*os.File{9 - 3: file}
+		node.Env = append(append(os.Environ(), "EXECUTOR_TEST_HELPER="+t.TempDir(),
+			"EXECUTOR_TEST_SCRIPT=echo begun; for n in 3 4 5 6 7 8 9; do eval \"cat <&$n\"; done 2>/dev/null; echo ended"), env...)
+		out, err := node.CombinedOutput()
+		if err != nil || strings.Contains(string(out), secretValue) || !strings.Contains(string(out), "begun\n") {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	check()
+	check("EXECUTOR_TEST_FILES=100")
+	onlyRoot(t)
+	check("EXECUTOR_TEST_USER=" + unprivileged)
+}
+
+// Without close_range descriptors are found where the system lists them.
+func TestCloseListedOnExec(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd, err := unix.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	marked := func() bool {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil && flags&unix.FD_CLOEXEC != 0
+	}
+	if marked() {
+		t.Fatal("the test shows nothing")
+	}
+	if err := closeListedOnExec("/proc/self/fd"); err != nil || !marked() {
+		t.Errorf("%v", err)
+	}
+	if closeListedOnExec("/no/such") == nil {
+		t.Error("nothing was found, and nothing said")
+	}
 }

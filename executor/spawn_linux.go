@@ -1,8 +1,10 @@
 package executor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -55,8 +57,8 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	select {
 	case s.work <- func() {
-		if s.err != nil {
-			result <- s.err
+		if err := cmp.Or(s.err, closeOnExec()); err != nil {
+			result <- err
 		} else {
 			result <- cmd.Start()
 		}
@@ -70,6 +72,15 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 func (s *spawner) close() {
 	s.once.Do(func() { close(s.closed) })
 	<-s.ended
+}
+
+// closeOnExec keeps from programs that this process executes what it has open besides the standard streams. What Go opens
+// is kept from them anyway; what this process inherited is not.
+func closeOnExec() error {
+	if unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	return closeListedOnExec("/proc/self/fd") // before Linux 5.11, or a filter of system calls
 }
 
 // awaitExit waits until a child has exited and leaves it unreaped.

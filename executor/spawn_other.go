@@ -15,9 +15,15 @@ type spawner struct{}
 
 func newSpawner() *spawner { return &spawner{} }
 
-func (*spawner) start(cmd *exec.Cmd) error { return cmd.Start() }
-func (*spawner) canIsolate() error         { return errors.New("it needs Linux") }
-func (*spawner) close()                    {}
+func (*spawner) start(cmd *exec.Cmd) error {
+	if err := closeListedOnExec("/dev/fd"); err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+func (*spawner) canIsolate() error { return errors.New("it needs Linux") }
+func (*spawner) close()            {}
 
 // awaitExit waits until a child has exited and leaves it unreaped. Without waitid it can only look: a zombie has no
 // group to ask for.
