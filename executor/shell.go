@@ -214,8 +214,8 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 }
 
 // command is the process of an attempt. Nothing of the node's environment but HOME reaches it: that is where secrets
-// are. If it runs as another user, nothing that the job names is looked up here: this process may see more than the user
-// may, and errors would tell what is where. The process that has become the user does it; see launch.
+// are. If it runs as another user, nothing that the job names is looked up here: this process may see more than the
+// user may, and errors would tell what is where. The process that has become the user does it; see launch.
 func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *user.User) (*exec.Cmd, error) {
 	env := []string{envPath + defaultPath}
 	if who != nil {

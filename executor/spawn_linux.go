@@ -74,8 +74,8 @@ func (s *spawner) close() {
 	<-s.ended
 }
 
-// closeOnExec keeps from programs that this process executes what it has open besides the standard streams. What Go opens
-// is kept from them anyway; what this process inherited is not.
+// closeOnExec keeps from programs that this process executes what it has open besides the standard streams. What Go
+// opens is kept from them anyway; what this process inherited is not.
 func closeOnExec() error {
 	if unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil
