@@ -122,12 +122,18 @@ func becomeCommand(l launch, argv []string) error {
 // the command has: so it gets to nothing that the command could not get to by itself, and its errors tell nothing else.
 // A home that the user cannot enter is none.
 func (l *launch) settle(env []string) ([]string, error) {
+	enter := os.Chdir
+	if l.Stay { // what it may not enter by itself it could not come back to
+		enter = func(dir string) error { return unix.Access(dir, unix.X_OK) }
+	}
 	home := l.Home
-	if home == "" || os.Chdir(home) != nil {
+	if home == "" || enter(home) != nil {
 		home = "/"
 	}
-	if err := os.Chdir(cmp.Or(l.Dir, home)); err != nil {
-		return nil, err
+	if !l.Stay {
+		if err := os.Chdir(cmp.Or(l.Dir, home)); err != nil {
+			return nil, err
+		}
 	}
 	if _, set := variable(env, envHome); !set {
 		env = append(env, envHome+home)

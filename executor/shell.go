@@ -159,7 +159,8 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 		return failure("%v", err)
 	}
 	defer done()
-	l := launch{}
+	// The directory of a command that the worker was started with is the operator's choice, as the command is.
+	l := launch{Stay: stdin != nil && p.Dir != ""}
 	if l.Limits, err = s.limitsFor(p); err != nil {
 		return failure("%v", err)
 	}
@@ -270,7 +271,9 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 			return nil, nil, err
 		}
 		l.Isolate = s.isolated && l.UID != 0
-		l.Dir, cmd.Dir = cmd.Dir, "/"
+		if !l.Stay {
+			l.Dir, cmd.Dir = cmd.Dir, "/"
+		}
 	}
 	if s.cgroups != nil {
 		if group, err = s.cgroups.open(keyOf(a).String(), l.Limits); err != nil {

@@ -26,6 +26,7 @@ type launch struct {
 	Groups  []int           `json:"groups,omitempty"`
 	Home    string          `json:"home,omitempty"`
 	Dir     string          `json:"dir,omitempty"`     // empty: home
+	Stay    bool            `json:"stay,omitempty"`    // where it is started, which the operator chose
 	Isolate bool            `json:"isolate,omitempty"` // it sees its own processes only
 }
 

@@ -357,6 +357,22 @@ func TestShellHomeAsTheUser(t *testing.T) {
 	}
 }
 
+// The command of a queue runs where the operator started the worker, also if its user could not go there.
+func TestQueueCommandStaysWithItsWorker(t *testing.T) {
+	onlyRoot(t)
+	_, below := closedTree(t)
+	for _, isolated := range []bool{true, false} {
+		s := newTestShell(t, ShellOptions{User: []string{unprivileged}, Cgroup: "none"})
+		if s.isolated = s.isolated && isolated; isolated && !s.isolated {
+			continue
+		}
+		r := (&Queue{Shell: s, Command: "id -un; cat file", Dir: below}).Run(t.Context(), job.Assignment{Payload: []byte(`{"queue":"mail"}`)})
+		if r.Outcome != job.OutcomeSucceeded || !strings.HasPrefix(r.Output, unprivileged+"\n") {
+			t.Errorf("isolated %v: %+v", isolated, r)
+		}
+	}
+}
+
 // The process between the node and the command has the node's rights: variables that a job chose mean nothing to it.
 func TestShellEnvironmentIsTheCommands(t *testing.T) {
 	p := job.ShellPayload{Command: "echo $GODEBUG $CARILLON_FENCE", Env: map[string]string{"GODEBUG": "inittrace=1", "CARILLON_FENCE": "1"}}
