@@ -102,7 +102,9 @@ func canceledOneOff(s *scene, count int) *Input {
 // leaderStood is a run that was taken from its worker by a leader (or another node) that had stood still for a while.
 func leaderStood(s *scene, millis int64, led bool) *Input {
 	s.fault(FaultPause, "n3", minute(1)+5000, minute(1)+5000+millis)
-	s.in.Faults[0].Led = led
+	if led {
+		s.in.Faults[0].Led = []uint32{0}
+	}
 	s.attempt(sched(minute(1)), 1, worker, minute(1), 25_001, Canceled, job.RunFailed, job.ReasonWorkerLost)
 	s.in.Effects[0].End = job.Instant(minute(1) + 24_000)
 	s.attempt(sched(minute(1)), 2, "n2", minute(1)+25_002, 1000, Succeeded, job.RunSucceeded, 0)

@@ -38,8 +38,8 @@ func (c *checker) excused(a *attempt) bool {
 	claimed, to := c.holding(a)
 	patience := c.patience(a.Worker)
 	mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
-	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || g.Led }
-	matters := func(f Fault) bool { return mine(f) || f.Led }
+	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || c.led(g) }
+	matters := func(f Fault) bool { return mine(f) || c.led(f) }
 	if c.pulls(a.Worker) {
 		// It has no session: it reaches the leader through any node, and each of its runs has a lease of its own that
 		// is extended several times a lease. Whatever kept nodes from passing on its calls for long enough is an
@@ -71,7 +71,7 @@ func (c *checker) excused(a *attempt) bool {
 	}
 	// A leader that cannot confirm is that for every worker. What the worker itself met adds to it, and outages do;
 	// what happened to other nodes does not.
-	joins := func(g Fault) bool { return mine(g) || g.Led }
+	joins := func(g Fault) bool { return mine(g) || c.led(g) }
 	for _, w := range c.unsure {
 		from, until := c.around(int64(w.From), int64(w.To), joins)
 		if until-from >= patience && claimed <= until+takeover && to >= from+patience {
@@ -85,6 +85,9 @@ func (c *checker) excused(a *attempt) bool {
 			to >= int64(w.From)+patience
 	})
 }
+
+// led says that a fault befell the leader of the group in question. A node may lead one group and follow in others.
+func (c *checker) led(f Fault) bool { return slices.Contains(f.Led, c.in.Group) }
 
 // maxAhead is how far a leader's clock may be from the others' before it stops to stamp, in milliseconds.
 const maxAhead = 5000

@@ -63,8 +63,33 @@ func TestHeartbeatOnItsWay(t *testing.T) {
 			s := newScene(nil)
 			s.in.TTL, s.in.Latency, s.in.Pull = ttl, tc.latency, tc.pull
 			s.fault(FaultPause, "n3", minute(1)+1000, minute(1)+7000)
-			s.in.Faults[0].Led = true
+			s.in.Faults[0].Led = []uint32{0}
 			s.attempt(sched(minute(1)), 1, "w1", minute(1), 1000+tc.stopped, Canceled, job.RunFailed, job.ReasonNone)
+			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			check(t, s.end(1), tc.want)
+		})
+	}
+}
+
+// TestLeaderOfAGroup: a node that stood still takes runs from the workers of the groups that it led, whichever these
+// are, and from no others.
+func TestLeaderOfAGroup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		led  []uint32
+		want Rule
+	}{
+		"it led this one":             {[]uint32{3}, ""},
+		"it led this one and others":  {[]uint32{1, 3}, ""},
+		"it led another":              {[]uint32{1}, RuleLive},
+		"it led the one without jobs": {[]uint32{0}, RuleLive},
+		"it led none":                 {nil, RuleLive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(nil)
+			s.in.TTL, s.in.Group = 6*time.Second, 3
+			s.fault(FaultPause, "n3", minute(1)+1000, minute(1)+7000)
+			s.in.Faults[0].Led = tc.led
+			s.attempt(sched(minute(1)), 1, "w1", minute(1), 4000, Canceled, job.RunFailed, job.ReasonNone)
 			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 			check(t, s.end(1), tc.want)
 		})

@@ -13,6 +13,7 @@ import (
 // All times are milliseconds of one clock, the observer's. Where a node stamps by another one, ClockError says how far
 // apart the two may be; a simulation with one clock leaves it zero.
 type Input struct {
+	Group   uint32                       // what was seen is of this one; faults are of all
 	Calls   []Call                       // in any order
 	Faults  []Fault                      // in any order
 	Outages []Outage                     // every outage that a takeover committed, also those pruned since
@@ -154,7 +155,7 @@ type Fault struct {
 	From   job.Instant
 	To     job.Instant // 0: still so at the end
 	Amount time.Duration
-	Led    bool // FaultPause: it led when that began, and its workers wait
+	Led    []uint32 // FaultPause: the groups that it led when that began, whose workers wait
 }
 
 func (f Fault) String() string {

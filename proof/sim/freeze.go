@@ -54,7 +54,7 @@ func (c *cluster) stands(s *server, lasts time.Duration, timers bool) bool {
 	}
 	x := c.fault(checker.FaultPause, s.id, "", 0)
 	c.rec.mu.Lock()
-	x.Led = l.n.Leads()
+	x.Led = only(c.o.jobGroups(), l.n.LeadsGroup)
 	c.rec.mu.Unlock()
 	l.cold.Store(timers)
 	l.freeze()

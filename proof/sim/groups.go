@@ -165,6 +165,7 @@ func local(seq uint64) uint64 { return seq & (1<<numberBits - 1) }
 func (c *cluster) apart(all checker.Input) (out []checker.Input) {
 	for _, group := range c.o.jobGroups() {
 		in := all
+		in.Group = group
 		of := func(id job.ID) bool { return uint32(id.Group()) == group }
 		in.Calls = only(all.Calls, func(x checker.Call) bool { return x.Job == 0 || of(x.Job) })
 		in.Effects = only(all.Effects, func(x checker.Effect) bool { return of(x.Run.Job) })
