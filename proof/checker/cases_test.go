@@ -110,3 +110,62 @@ func leaderStood(s *scene, millis int64, led bool) *Input {
 	s.attempt(sched(minute(1)), 2, "n2", minute(1)+25_002, 1000, Succeeded, job.RunSucceeded, 0)
 	return s.end(1)
 }
+
+// replaceLater has jitter, and replaceOneOff one occurrence, with overlap replace.
+func replaceLater(jitter time.Duration) func(*job.Spec) {
+	return func(s *job.Spec) {
+		s.Overlap, s.Schedule, s.Jitter = job.OverlapReplace, "*/2 * * * *", job.Duration(jitter)
+	}
+}
+
+func replaceOneOff(s *job.Spec) {
+	s.Overlap, s.Schedule = job.OverlapReplace, time.UnixMilli(minute(1)).UTC().Format(time.RFC3339)
+}
+
+// byHand is a run by hand; unless it is the last it is replaced before it starts.
+func (s *scene) byHand(at, replaced int64) {
+	k := job.RunKey{Job: jobA, At: at, Origin: job.OriginManual}
+	s.call(Call{Kind: CallRun, Run: k}, at)
+	if replaced == 0 {
+		s.runAt(k, at)
+		return
+	}
+	s.unstarted(k, replaced)
+}
+
+// unstarted is the record of a run that was replaced before it started.
+func (s *scene) unstarted(k job.RunKey, at int64) {
+	s.seq++
+	s.in.Final.History = append(s.in.Final.History, job.Run{RunID: k.String(), JobID: k.Job, JobName: "a",
+		ScheduledAt: job.Instant(k.At), Origin: k.Origin, FinishedAt: job.Instant(at), Status: job.RunCanceled,
+		Reason: job.ReasonReplaced, Seq: s.seq})
+	s.in.Final.Recorded[s.seq] = job.Instant(at)
+}
+
+// replacedTwice is a run by hand so long before an occurrence was ready (negative: after that), which replaced it, and
+// which another run by hand replaced.
+func replacedTwice(s *scene, seconds int64) *Input {
+	o, err := newOracle(&s.spec, jobA)
+	if err != nil {
+		panic(err)
+	}
+	ready := minute(2) + o.delay
+	s.byHand(ready-seconds*1000, ready+2000)
+	s.unstarted(sched(minute(2)), ready+4000)
+	s.byHand(ready+4000, 0)
+	s.job().NextRunAt = job.Instant(minute(4) + o.delay)
+	return s.end(3)
+}
+
+// resumedOneOff is a run by hand after the time of a one-off, which replaced it and was replaced by another one.
+func resumedOneOff(s *scene, paused bool) *Input {
+	if paused {
+		s.call(Call{Kind: CallPause}, minute(1)-10_000)
+		s.call(Call{Kind: CallResume}, minute(1)+30_000)
+	}
+	s.byHand(minute(1)+20_000, minute(1)+30_000)
+	s.unstarted(sched(minute(1)), minute(1)+40_000)
+	s.byHand(minute(1)+40_000, 0)
+	s.job().Status = job.StatusCompleted
+	return s.end(2)
+}

@@ -244,6 +244,15 @@ func TestRules(t *testing.T) {
 			return s.end(2)
 		}, RuleOverlap},
 
+		{"replaced by one whose jitter was over later, and which was replaced too", replaceLater(time.Minute),
+			func(s *scene) *Input { return replacedTwice(s, 1) }, ""},
+		{"replaced by one whose jitter was over before, and which was replaced too", replaceLater(time.Minute),
+			func(s *scene) *Input { return replacedTwice(s, -1) }, RuleOverlap},
+		{"replaced by a one-off that a resume let go, and which was replaced too", replaceOneOff,
+			func(s *scene) *Input { return resumedOneOff(s, true) }, ""},
+		{"replaced by a one-off that was not paused, and which was replaced too", replaceOneOff,
+			func(s *scene) *Input { return resumedOneOff(s, false) }, RuleOverlap},
+
 		// Missed windows.
 		{"missed with skip", missed(job.MissedSkip, 0), func(s *scene) *Input {
 			runs(s, 1, 2)

@@ -3,6 +3,7 @@ package checker
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -14,8 +15,9 @@ func (in *Input) Explain(p Problem) string {
 	about := func(id job.ID, at job.Instant) bool { return id == p.Job && (p.Occurrence == 0 || at == p.Occurrence) }
 	for _, j := range in.Final.Jobs {
 		if j.ID == p.Job {
-			say("job %s %q in %s, overlap %s, delivery %s, missed %+v, status %s, next %s, version %d",
-				j.ID, j.Schedule, j.Timezone, j.Overlap, j.Delivery, j.Missed, j.Status, j.NextRunAt, j.Version)
+			say("job %s %q in %s, jitter %s, overlap %s, delivery %s, missed %+v, status %s, next %s, version %d",
+				j.ID, j.Schedule, j.Timezone, time.Duration(j.Jitter), j.Overlap, j.Delivery, j.Missed, j.Status,
+				j.NextRunAt, j.Version)
 		}
 	}
 	for _, c := range in.Calls {

@@ -439,6 +439,8 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 			case job.OriginSchedule: // it may have waited for the end of a pause, or for a slot
 				if len(o.attempts) > 0 {
 					late = max(late, int64(o.attempts[0].ClaimedAt))
+				} else {
+					late = max(late, o.readyBy(c, l))
 				}
 			case job.OriginManual:
 				late = max(late, k.At)
@@ -454,6 +456,19 @@ func (c *checker) canceled(l *life, r *runLife, reason job.Reason, from, to int6
 	default:
 		c.bad(RuleCanceled, l, r.key.At, "it is recorded as canceled for the reason %q", reason)
 	}
+}
+
+// readyBy is when an occurrence that was never claimed came up, at the latest: when its jitter was over, and if it is a
+// one-off that may have waited for a resume, by its end.
+func (r *runLife) readyBy(c *checker, l *life) int64 {
+	at, end := r.key.At, r.ended(c)
+	l.w.any(r.key.At, end, func(v *version) bool {
+		if at = max(at, r.key.At+v.o.delay); v.o.oneOff() && l.maybePaused(r.key.At, end) {
+			at = max(at, end)
+		}
+		return false
+	})
+	return at
 }
 
 // keys: a run has one idempotency key over all its attempts, the one that its definition makes, and no other run has
