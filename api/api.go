@@ -4,17 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/guard"
 	"github.com/carillon-scheduler/carillon/api/lines"
-	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -75,15 +72,15 @@ type handler struct {
 	backend Backend
 	opts    Options
 	mux     *http.ServeMux
-	ownKey  []byte                       // of this process
-	panics  *ratelimit.Limiter[struct{}] // that are logged
+	ownKey  []byte // of this process
+	panics  *guard.Panics
 }
 
 // New makes the handler of a node's HTTP port.
 func New(b Backend, o Options) http.Handler {
 	o.defaults()
 	h := &handler{backend: b, opts: o, mux: http.NewServeMux(), ownKey: []byte(rand.Text()),
-		panics: ratelimit.New[struct{}](1, 10, 1)}
+		panics: guard.NewPanics(o.Logger)}
 	h.register(routes())
 	if o.DebugPprof {
 		for path, serve := range ByPath(debugEndpoints()) {
@@ -125,10 +122,7 @@ func (h *handler) outer(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler { // a stream broken off on purpose
 					panic(p)
 				}
-				if h.panics.Take(struct{}{}) == 0 { // who can cause one can cause many
-					h.opts.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path,
-						"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				}
+				h.panics.Log(r, p)
 				if w.Status != 0 {
 					panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 				}

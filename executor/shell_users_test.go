@@ -366,8 +366,8 @@ func TestQueueCommandStaysWithItsWorker(t *testing.T) {
 		if s.isolated = s.isolated && isolated; isolated && !s.isolated {
 			continue
 		}
-		r := (&Queue{Shell: s, Command: "id -un; cat file", Dir: below}).Run(t.Context(), job.Assignment{Payload: []byte(`{"queue":"mail"}`)})
-		if r.Outcome != job.OutcomeSucceeded || !strings.HasPrefix(r.Output, unprivileged+"\n") {
+		r := (&Queue{Shell: s, Command: "id -un; echo $HOME; cat file", Dir: below}).Run(t.Context(), job.Assignment{Payload: []byte(`{"queue":"mail"}`)})
+		if r.Outcome != job.OutcomeSucceeded || !strings.HasPrefix(r.Output, unprivileged+"\n/\n") {
 			t.Errorf("isolated %v: %+v", isolated, r)
 		}
 	}

@@ -136,8 +136,9 @@ func (f *Forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case k == answerHere:
 		f.o.Local.ServeHTTP(w, r)
 	case k == answerStale:
-		// A removed node hears neither of tokens that are revoked nor of jobs that are deleted. Of itself it may tell.
-		if err := f.t.removed(); err != nil && r.URL.Path != "/api/v1/status" {
+		// A removed node hears neither of tokens that are revoked nor of jobs that are deleted. What each node tells of
+		// itself it may tell.
+		if err := f.t.removed(); err != nil && api.WayOf(r.URL.Path) != api.Asking {
 			f.writeError(w, err)
 			return
 		}

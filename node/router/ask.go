@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,8 +149,7 @@ func (rt *Router) serve(group uint32, w http.ResponseWriter, r *http.Request) (e
 		case p == http.ErrAbortHandler: //nolint:errorlint // net/http compares it so
 			err = broken(group, r)
 		case p != nil: // in a goroutine of its own it would end the node
-			rt.o.Logger.Error("panic in a request", "method", r.Method, "path", r.URL.Path, "group", group,
-				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			rt.panics.Log(r, p, "group", group)
 			err = fmt.Errorf("group %d: panic: %v", group, p)
 		}
 	}()

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
+	"github.com/carillon-scheduler/carillon/api/guard"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
@@ -52,6 +53,7 @@ type Router struct {
 	o      Options
 	finder *api.Finder
 	merged http.Handler // the API over a backend that asks the groups
+	panics *guard.Panics
 }
 
 // New makes a router.
@@ -59,7 +61,7 @@ func New(o Options) *Router {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	rt := &Router{o: o, finder: api.NewFinder()}
+	rt := &Router{o: o, finder: api.NewFinder(), panics: guard.NewPanics(o.Logger)}
 	rt.merged = api.New(&backend{rt: rt}, o.API)
 	return rt
 }
