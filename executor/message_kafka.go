@@ -52,7 +52,7 @@ type kafkaAttempt struct {
 func newKafka(addr job.Broker, dialer *egress.Dialer, version string) (*kafkaBroker, error) {
 	b := &kafkaBroker{addr: addr, dialer: dialer, waiting: map[*kafkaAttempt]bool{}}
 	options := []kgo.Opt{kgo.SeedBrokers(addr.Hosts...), kgo.ClientID("carillon"), kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.Dialer(b.dial),
+		kgo.Dialer(b.dial), kgo.BrokerMaxReadBytes(kafkaAnswer), kgo.FetchMaxBytes(kafkaAnswer),
 		kgo.AllowIdempotentProduceCancellation(), kgo.MaxBufferedRecords(4 * maxSending), kgo.ProducerLinger(0),
 		kgo.ProduceRequestTimeout(sendWait),
 		kgo.RequestTimeoutOverhead(brokerDial), kgo.UnknownTopicRetries(2), kgo.MetadataMinAge(250 * time.Millisecond),

@@ -3,6 +3,7 @@ package executor
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +31,7 @@ const (
 type natsBroker struct {
 	addr    job.Broker
 	dialer  *egress.Dialer
+	tls     *tls.Config // nil: none, unless the server wants it
 	options []nats.Option
 	sending chan struct{}
 	wg      sync.WaitGroup
@@ -43,6 +45,7 @@ type natsBroker struct {
 
 type natsConn struct {
 	nc    *nats.Conn
+	wire  *natsWire
 	js    jetstream.JetStream
 	alive context.Context // ends with the connection
 	end   context.CancelFunc
@@ -57,7 +60,9 @@ type natsConn struct {
 // natsDialer keeps the error that the client drops when it has tried all servers.
 type natsDialer struct {
 	*egress.Dialer
+	tls     *tls.Config
 	mu      sync.Mutex
+	wire    *natsWire // the last one
 	err     error
 	allowed bool // an address was: that another one was denied is not the end then
 }
@@ -66,15 +71,28 @@ func (d *natsDialer) Dial(network, address string) (net.Conn, error) {
 	ctx, stop := context.WithTimeout(context.Background(), brokerDial)
 	defer stop()
 	c, err := d.DialContext(ctx, network, address)
+	denied := isDenied(err)
+	var w *natsWire
+	if err == nil {
+		host, _, _ := net.SplitHostPort(address)
+		if w, err = greet(ctx, c, host, d.tls); err != nil {
+			c.Close()
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	denied := isDenied(err)
 	d.allowed = d.allowed || !denied
 	if err == nil || d.err == nil || !denied {
 		d.err = err
 	}
-	return c, err
+	if d.wire = w; err != nil {
+		return nil, err
+	}
+	return w, nil
 }
+
+// SkipTLSHandshake tells the client that Dial did it.
+func (d *natsDialer) SkipTLSHandshake() bool { return true }
 
 // failure is why there is no connection.
 func (d *natsDialer) failure() error {
@@ -96,7 +114,7 @@ func newNATS(addr job.Broker, dialer *egress.Dialer, name string) (*natsBroker, 
 	if err != nil {
 		return nil, err
 	}
-	if c != nil {
+	if b.tls = c; c != nil {
 		b.options = append(b.options, nats.Secure(c))
 	}
 	if u := addr.User; u != nil {
@@ -172,7 +190,7 @@ func (b *natsBroker) connection(ctx context.Context) (*natsConn, error) {
 func (b *natsBroker) dial() {
 	c := &natsConn{denied: map[string]time.Time{}, hear: map[error][]func(){},
 		waiting: map[string]map[*outgoing]func(){}}
-	dialer := &natsDialer{Dialer: b.dialer}
+	dialer := &natsDialer{Dialer: b.dialer, tls: b.tls}
 	c.alive, c.end = context.WithCancel(context.Background())
 	scheme := "nats://"
 	if b.addr.TLS {
@@ -180,15 +198,19 @@ func (b *natsBroker) dial() {
 	}
 	options := append(slices.Clone(b.options), nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) {
 		c.end()
+		b.forget(c)
 	}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.deny(err) }))
 	nc, err := nats.Connect(scheme+strings.Join(b.addr.Hosts, ","+scheme), options...)
 	if err == nil {
-		c.nc = nc
+		c.nc, c.wire = nc, dialer.wire
 		c.js, err = jetstream.New(nc)
 	}
 	if errors.Is(err, nats.ErrNoServers) || isDenied(err) {
 		err = cmp.Or(dialer.failure(), err)
+	}
+	if err != nil && dialer.wire != nil {
+		err = cmp.Or(dialer.wire.flood(), err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,6 +221,15 @@ func (b *natsBroker) dial() {
 	}
 	close(b.dialing)
 	b.dialing = nil
+}
+
+// forget drops a connection that is over, with what the client read on it.
+func (b *natsBroker) forget(c *natsConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn == c {
+		b.conn = nil
+	}
 }
 
 // publish hands a message to the server and waits until it says that it has it: the answer to a ping behind it on the
@@ -223,6 +254,7 @@ func (b *natsBroker) publish(ctx context.Context, m outgoing) (string, error) {
 		err     error
 	}
 	answered := make(chan answer, 1)
+	c.wire.asked()
 	// On its own: against a server that hangs, the client waits for its own lock, and no context ends that.
 	b.wg.Go(func() {
 		defer func() { <-b.sending }()
@@ -364,6 +396,8 @@ func (b *natsBroker) explain(c *natsConn, m outgoing, err error) error {
 		return fmt.Errorf("%s has no stream for the subject %q", b.addr, m.Subject)
 	case errors.As(err, &js):
 		return fmt.Errorf("%s refused the message: %s", b.addr, js.Description)
+	case c.wire.flood() != nil:
+		return fmt.Errorf("%s: %w; %s", b.addr, c.wire.flood(), again)
 	case c.alive.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
 		return fmt.Errorf("the connection to %s broke before the message was confirmed: %s", b.addr, again)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, nats.ErrTimeout):
