@@ -53,6 +53,24 @@ func (s *Settings) Mail(ctx context.Context, to []string, m *Message) Result {
 	return s.SMTP.mail(ctx, to, m)
 }
 
+// mostAnswers is what is read from a mail server for one mail. net/smtp keeps a line until it ends.
+const mostAnswers = 1 << 20
+
+// answers is a connection of which no more than that is read.
+type answers struct {
+	net.Conn
+	left int
+}
+
+func (a *answers) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, fmt.Errorf("the server sent more than %d bytes", mostAnswers)
+	}
+	n, err := a.Conn.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	return n, err
+}
+
 func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
@@ -63,6 +81,7 @@ func (s *SMTP) mail(ctx context.Context, to []string, m *Message) Result {
 		return again(err)
 	}
 	defer conn.Close()
+	conn = &answers{conn, mostAnswers}
 	// net/smtp knows no contexts: a connection whose deadline has passed ends whatever is under way.
 	if d, ok := ctx.Deadline(); ok {
 		conn.SetDeadline(d)

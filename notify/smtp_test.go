@@ -271,3 +271,12 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	pool.AddCert(c)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
+
+// A mail server whose greeting does not end is not read for ever.
+func TestMailServerWithoutEnd(t *testing.T) {
+	s := newMailServer(t, map[string]string{"HELLO": strings.Repeat("x", 3*mostAnswers)}, nil)
+	r := s.settings().Mail(context.Background(), []string{"ops@example.com"}, testMessage())
+	if r.Outcome != Retry || r.Err == nil || !strings.Contains(r.Err.Error(), "the server sent more than") {
+		t.Errorf("%+v", r)
+	}
+}
