@@ -216,6 +216,11 @@ func decodeComplete(body []byte) (job.PullReport, error) {
 // says which of them it is about.
 func decodeBatch[T any](body []byte, q any, name string, items *[]T) ([]T, error) {
 	var raw map[string]json.RawMessage
+	for _, v := range []any{&raw, q} {
+		if err := job.CheckSize(body, v); err != nil {
+			return nil, err
+		}
+	}
 	if err := json.Unmarshal(body, &raw); err != nil {
 		if json.Valid(body) {
 			return nil, job.Errorf(job.CodeMalformed, "send one JSON object", "this is not a JSON object")

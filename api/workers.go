@@ -131,11 +131,19 @@ func exchange[Q, A any](c *call, do func(Workers, context.Context, Q) (A, error)
 // does not know: while a cluster is upgraded, new workers talk to an old leader.
 func (c *call) readMessage(v any) (packed bool, _ error) {
 	if media, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")); media == wire.MediaMsgpack {
-		if err := wire.UnmarshalMsgpack(c.body, v); err != nil {
+		err := wire.UnmarshalMsgpack(c.body, v)
+		var known *job.Error
+		if errors.As(err, &known) {
+			return true, known
+		}
+		if err != nil {
 			return true, job.Errorf(job.CodeMalformed, "send one message",
 				"the body cannot be read as msgpack: %v", err)
 		}
 		return true, nil
+	}
+	if err := job.CheckSize(c.body, v); err != nil {
+		return false, err
 	}
 	err := json.Unmarshal(c.body, v)
 	var syntax *json.SyntaxError

@@ -227,6 +227,9 @@ func unmarshal(data []byte, media string, v any) error {
 	case MediaMsgpack:
 		return wire.UnmarshalMsgpack(data, v)
 	case MediaJSON:
+		if err := job.CheckSize(data, v); err != nil {
+			return err
+		}
 		return json.Unmarshal(data, v)
 	}
 	return fmt.Errorf("its content type is %q", media)

@@ -9,13 +9,21 @@ import (
 // DecodeSpec reads a job as its owner writes it. It is DecodeStrict of a Spec, and for what most jobs look like much
 // faster.
 func DecodeSpec(data []byte) (Spec, error) {
+	var s Spec
+	if len(data) > usualSpec {
+		if err := CheckSize(data, &s); err != nil {
+			return s, err
+		}
+	}
 	if s, ok := plainSpec(data); ok {
 		return s, nil
 	}
-	var s Spec
 	err := DecodeStrict(data, &s)
 	return s, err
 }
+
+// usualSpec is up to what size a job is read without a look at how many values it has: bulk creates have many of them.
+const usualSpec = 4 << 10
 
 // plainSpec reads a job that looks like most. What it reads, DecodeStrict would read as the same.
 func plainSpec(data []byte) (s Spec, ok bool) {

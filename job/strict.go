@@ -9,15 +9,38 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/carillon-scheduler/carillon/internal/expand"
 )
 
 // DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are
-// given twice or in another case, values of the wrong kind and anything after the value. Nothing the caller can see
-// has changed unless it returns nil.
+// given twice or in another case, values of the wrong kind and anything after the value, and before it makes any value,
+// a text that has too many of them. Nothing the caller can see has changed unless it returns nil.
 func DecodeStrict(data []byte, v any) error { return decodeStrict(data, v, "") }
+
+// CheckSize refuses a JSON text whose values would take too much memory if it were read into v.
+func CheckSize(data []byte, v any) error { return TooManyValues(expand.JSON(data, v), "") }
+
+// TooManyValues is what a caller is told of an error of package expand; others stay as they are.
+func TooManyValues(err error, prefix string) error {
+	var much *expand.TooMuch
+	if !errors.As(err, &much) {
+		return err
+	}
+	return &Error{Code: CodeTooLarge, Field: join(prefix, much.Field), Message: much.Error(),
+		Remedy: fmt.Sprintf("send it in parts: in memory, its values would take more than %d bytes", much.Most)}
+}
+
+// smallText is up to what size a text is decoded without a look at how many values it has.
+const smallText = 1 << 10
 
 // decodeStrict is DecodeStrict of a value whose own field is called prefix.
 func decodeStrict(data []byte, v any, prefix string) error {
+	if len(data) > smallText {
+		if err := TooManyValues(expand.JSON(data, v), prefix); err != nil {
+			return err
+		}
+	}
 	// The decoder writes what it has read before it finds what it refuses, so it gets a value of its own first.
 	target := reflect.ValueOf(v).Elem()
 	scratch := reflect.New(target.Type())

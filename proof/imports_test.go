@@ -38,7 +38,7 @@ var layers = [][]string{
 	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/membudget", "internal/mergepatch", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint", "internal/fieldgen"},
-	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/faultpoint/crash", "internal/faultpoint/mutant",
+	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/expand", "internal/faultpoint/crash", "internal/faultpoint/mutant",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/metric", "internal/otlp/otlptest", "internal/pack", "internal/ratelimit", "internal/replica",
 		"internal/sbom", "internal/sealer", "internal/systemd", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }

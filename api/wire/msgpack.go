@@ -4,6 +4,9 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+
+	"github.com/carillon-scheduler/carillon/internal/expand"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // The media types of the worker protocol. Msgpack has the names of JSON for all fields; in it times are milliseconds
@@ -47,10 +50,14 @@ func MarshalMsgpack(v any) ([]byte, error) {
 	return b, err
 }
 
-// UnmarshalMsgpack reads what MarshalMsgpack wrote, and nothing after it. The result shares no memory with data.
+// UnmarshalMsgpack reads what MarshalMsgpack wrote, and nothing after it. The result shares no memory with data. A
+// message whose values would take too much memory is refused before it is decoded.
 func UnmarshalMsgpack(data []byte, v any) error {
 	if unpackMessage(data, v) {
 		return nil
+	}
+	if err := expand.Msgpack(data, v); err != nil {
+		return job.TooManyValues(err, "")
 	}
 	dec := codec.NewDecoderBytes(data, handle)
 	if err := dec.Decode(v); err != nil {

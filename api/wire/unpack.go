@@ -1,6 +1,9 @@
 package wire
 
 import (
+	"unsafe"
+
+	"github.com/carillon-scheduler/carillon/internal/expand"
 	"github.com/carillon-scheduler/carillon/internal/pack"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -8,6 +11,11 @@ import (
 // list reads an array of structs.
 func list[T any](r *pack.Reader, read func(*pack.Reader) T) (out []T) {
 	n := r.Len()
+	var one T
+	if int64(n)*int64(unsafe.Sizeof(one)) > expand.Most(len(r.B)) {
+		r.Bad = true // elements without their fields
+		return nil
+	}
 	if n > 0 {
 		out = make([]T, 0, min(n, 4096)) // what a message says of its length is not worth more memory than this
 	}
