@@ -32,7 +32,7 @@ func (a *app) jobsGetCmd() *cobra.Command {
 }
 
 func (p *printer) job(j job.Job) {
-	description, err := schedule.Describe(j.Schedule, j.Timezone)
+	description, err := schedule.DescribeFor(j.Schedule, j.Timezone, uint64(j.ID))
 	if err != nil {
 		description = ""
 	}

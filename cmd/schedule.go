@@ -68,22 +68,6 @@ func (f *scheduleFlags) jobID(ctx context.Context, a *app) (*job.ID, error) {
 	return nil, nil
 }
 
-// anyJob says that times depend on the job, and that none was named: a job gets others.
-func anyJob(p client.PreviewRequest, r *client.PreviewResult, now time.Time) bool {
-	if p.JobID != nil || len(r.Times) == 0 {
-		return false
-	}
-	p.Count = 1
-	for id := job.ID(1); id <= 8; id++ { // two of them may have the same by chance
-		p.JobID = &id
-		other, err := wire.LocalPreview(p, now, nil)
-		if err == nil && (len(other.Times) == 0 || other.Times[0].UTC != r.Times[0].UTC) {
-			return true
-		}
-	}
-	return false
-}
-
 func (f *scheduleFlags) preview(cmd *cobra.Command, a *app, args []string, count int) (client.PreviewResult, error) {
 	p := f.p
 	p.Schedule, p.Count = strings.Join(args, " "), count
@@ -105,7 +89,7 @@ func (f *scheduleFlags) preview(cmd *cobra.Command, a *app, args []string, count
 	}
 	now := a.now()
 	r, err := wire.LocalPreview(p, now, nil)
-	if err == nil && anyJob(p, &r, now) { // not where a program reads times
+	if err == nil && (r.ByJob || p.Jitter > 0 && p.JobID == nil && len(r.Times) > 0) { // not where a program reads times
 		fmt.Fprintln(cmd.ErrOrStderr(), "note: H, @every and jitter depend on the job, so the times of a job will "+
 			"differ from these; --name JOB shows those of an existing job")
 	}

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -109,7 +110,7 @@ func parseCron(expr string) (*cronFields, *Error) {
 	default:
 		return nil, scheduleError(
 			"write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first "+
-				"if there are six", "a cron expression has 5 or 6 fields, this one has %d", len(parts))
+				"if there are six; for an interval, \"@every 5s\"", "a cron expression has 5 or 6 fields, this one has %d", len(parts))
 	}
 	first := 6 - len(parts)
 	for i, text := range parts {
@@ -324,24 +325,48 @@ func (f *cronFields) compile(seed uint64) *cron {
 	return c
 }
 
+// hashed says that what the fields match depends on the seed.
+func (f *cronFields) hashed() bool {
+	return slices.ContainsFunc(f[:], func(ts []term) bool {
+		return slices.ContainsFunc(ts, func(t term) bool { return t.kind == termHash })
+	})
+}
+
+// settle puts in place of each H what it stands for.
+func (f *cronFields) settle(seed uint64) {
+	for i := range f {
+		for j, t := range f[i] {
+			if t.kind == termHash {
+				f[i][j] = t.settled(i, seed)
+			}
+		}
+	}
+}
+
+// settled is what an H stands for: a value, or a range with a step.
+func (t term) settled(field int, seed uint64) term {
+	salt := fieldSpecs[field].salt
+	if t.step == 0 {
+		at := t.a + int(spread(seed, salt, uint64(t.b-t.a+1)))
+		return term{kind: termValue, a: at, b: at}
+	}
+	return term{kind: termRange, a: t.a + int(spread(seed, salt, uint64(t.step))), b: t.b, step: t.step}
+}
+
 func (t term) bits(field int, seed uint64) uint64 {
 	spec := &fieldSpecs[field]
 	low, high := spec.min, spec.max
 	if field == fDow {
 		high = 6
 	}
+	if t.kind == termHash {
+		t = t.settled(field, seed)
+	}
 	a, b, step := t.a, t.b, max(t.step, 1)
 	switch t.kind {
 	case termAny:
 		a, b = low, high
 	case termValue, termRange:
-	case termHash:
-		if t.step == 0 {
-			a += int(spread(seed, spec.salt, uint64(b-a+1)))
-			b = a
-		} else {
-			a += int(spread(seed, spec.salt, uint64(t.step)))
-		}
 	default:
 		return 0
 	}

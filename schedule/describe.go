@@ -9,8 +9,13 @@ import (
 	"time"
 )
 
-// Describe says in plain English when a schedule fires.
-func Describe(expr, zone string) (string, error) {
+// Describe says in plain English when a schedule fires, whichever job has it.
+func Describe(expr, zone string) (string, error) { return describe(expr, zone, nil) }
+
+// DescribeFor says in plain English when the schedule of a job fires: what H stands for is known then.
+func DescribeFor(expr, zone string, seed uint64) (string, error) { return describe(expr, zone, &seed) }
+
+func describe(expr, zone string, seed *uint64) (string, error) {
 	s, err := Parse(expr, Options{Zone: zone})
 	if err != nil {
 		return "", err
@@ -36,6 +41,9 @@ func Describe(expr, zone string) (string, error) {
 	f, perr := parseCron(expr)
 	if perr != nil {
 		return "", perr
+	}
+	if seed != nil {
+		f.settle(*seed)
 	}
 	return f.describe() + in, nil
 }
@@ -68,9 +76,7 @@ func (f *cronFields) describe() string {
 		date = " every day"
 	}
 	text += date
-	if slices.ContainsFunc(f[:], func(ts []term) bool {
-		return slices.ContainsFunc(ts, func(t term) bool { return t.kind == termHash })
-	}) {
+	if f.hashed() {
 		text += ", where H depends on the job"
 	}
 	return text

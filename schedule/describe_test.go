@@ -1,6 +1,11 @@
 package schedule
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
 
 func TestDescribe(t *testing.T) {
 	for _, tc := range []struct{ expr, zone, want string }{
@@ -56,5 +61,48 @@ func TestDescribe(t *testing.T) {
 	}
 	if _, err := Describe("0 0 30 2 *", ""); err == nil {
 		t.Error("an impossible date is described")
+	}
+}
+
+// TestDescribeFor: of a job it is known what H stands for.
+func TestDescribeFor(t *testing.T) {
+	for seed := range uint64(20) {
+		s, err := Parse("H H * * *", Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := s.Next(time.Unix(1_800_000_000, 0))
+		got, err := DescribeFor("H H * * *", "", seed)
+		if want := at.Format("at 15:04") + " every day (UTC)"; err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+		every, err := Parse("H/20 * * * *", Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := every.Next(time.Unix(1_800_000_000, 0).Truncate(time.Hour).Add(-1))
+		got, err = DescribeFor("H/20 * * * *", "", seed)
+		if want := fmt.Sprintf("at minutes %d to 59 by 20 of every hour (UTC)", first.Minute()); err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+}
+
+func TestByJob(t *testing.T) {
+	for expr, want := range map[string]bool{"H * * * *": true, "@every 10m": true, "0 H(1-5) * * *": true,
+		"*/5 * * * *": false, "@manual": false, "@daily": false, "2027-03-01T09:00:00Z": false} {
+		if s, err := Parse(expr, Options{}); err != nil || s.ByJob() != want {
+			t.Errorf("%s: %v", expr, err)
+		}
+	}
+	if s, err := Parse("@every 10m", Options{StartAt: time.Unix(1_800_000_000, 0)}); err != nil || s.ByJob() {
+		t.Errorf("with a start: %v", err)
+	}
+}
+
+// TestWordsForAnInterval: who writes an interval in words is told how to.
+func TestWordsForAnInterval(t *testing.T) {
+	if _, err := Parse("every 5 seconds", Options{}); err == nil || !strings.Contains(err.Error(), `"@every 5s"`) {
+		t.Error(err)
 	}
 }

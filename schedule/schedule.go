@@ -53,6 +53,7 @@ type Schedule struct {
 	lo    int64         // no fire time before, Unix ms
 	hi    int64         // no fire time after, Unix ms
 	delay time.Duration // jitter
+	byJob bool          // other seeds have other nominal times
 }
 
 const (
@@ -185,6 +186,7 @@ func (s *Schedule) setCron(expr string, o Options) error {
 	}
 	c := f.compile(o.Seed)
 	s.kind = Cron
+	s.byJob = f.hashed()
 	s.setWalls(c, c.interval, o)
 	return nil
 }
@@ -212,6 +214,7 @@ func (s *Schedule) setEvery(text string, o Options) error {
 	if o.StartAt.IsZero() {
 		// Thousands of jobs created together must not fire together.
 		s.at = int64(spread(o.Seed, saltEvery, uint64(s.step)))
+		s.byJob = true
 	} else {
 		s.at = floorMod(ceilMilli(o.StartAt), s.step)
 	}
@@ -251,6 +254,9 @@ func (s *Schedule) mustFire(o Options) error {
 
 // Kind is the form of the expression.
 func (s *Schedule) Kind() Kind { return s.kind }
+
+// ByJob says that the nominal times depend on the seed: it has an H, or is an @every without a start.
+func (s *Schedule) ByJob() bool { return s.byJob }
 
 // Delay is the jitter of this schedule's seed: how long after each nominal time the job really starts.
 func (s *Schedule) Delay() time.Duration { return s.delay }

@@ -27,6 +27,9 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 		return PreviewResult{}, ScheduleError(err)
 	}
 	text, err := schedule.Describe(p.Schedule, zone)
+	if p.JobID != nil {
+		text, err = schedule.DescribeFor(p.Schedule, zone, o.Seed)
+	}
 	if err != nil {
 		return PreviewResult{}, ScheduleError(err)
 	}
@@ -49,9 +52,13 @@ func LocalPreview(p PreviewRequest, now time.Time, calendars []schedule.Calendar
 			zone = fires[0].At.Location().String() // the expression may name it itself
 		}
 	}
-	res := PreviewResult{Schedule: p.Schedule, Timezone: zone, Description: text, Times: []PreviewTime{}}
+	res := PreviewResult{Schedule: p.Schedule, Timezone: zone, Description: text, Times: []PreviewTime{},
+		ByJob: p.JobID == nil && s.ByJob()}
 	for _, f := range fires {
-		at := f.At.Add(s.Delay())
+		at := f.At
+		if p.JobID != nil { // the jitter of a job that is not there yet is not known
+			at = at.Add(s.Delay())
+		}
 		if p.Until != 0 && job.At(at) > p.Until {
 			break
 		}

@@ -210,7 +210,7 @@ type PreviewRequest struct {
 	StartAt    job.Instant  `json:"start_at,omitzero"`
 	EndAt      job.Instant  `json:"end_at,omitzero"`
 	Calendars  []string     `json:"calendars,omitempty"`
-	JobID      *job.ID      `json:"job_id,omitempty"` // H, @every and jitter depend on it
+	JobID      *job.ID      `json:"job_id,omitempty"` // H, @every and jitter depend on it; without: no jitter
 	Jitter     job.Duration `json:"jitter,omitempty"`
 	Until      job.Instant  `json:"until,omitzero"`    // no time after this
 	Zones      []string     `json:"zones,omitempty"`   // in which the times are said as well
@@ -233,6 +233,7 @@ type PreviewResult struct {
 	Timezone    string        `json:"timezone"`
 	Description string        `json:"description"`
 	Times       []PreviewTime `json:"times"`
+	ByJob       bool          `json:"by_job,omitempty"`  // H or @every without a job_id: a job will have other times
 	Sharing     *Sharing      `json:"sharing,omitempty"` // null: it was not asked for, or there is no next time
 }
 
