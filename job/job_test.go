@@ -358,6 +358,7 @@ func TestPayloadFields(t *testing.T) {
 		{`{"URL":"http://x"}`, "payload.URL", CodeUnknownField, `did you mean "payload.url"?`},
 		{`{"url":"http://x","url":"http://y"}`, "payload.url", CodeMalformed, "given twice"},
 		{`{"url":"http://x","headers":{"N":5}}`, "payload.headers.N", CodeInvalid, "want a string, not a number"},
+		{`{"url":""}`, "payload.url", CodeInvalid, "the URL is missing"},
 		{`{"url":5}`, "payload.url", CodeInvalid, "want a string, not a number"},
 		{`{"url":"http://x","expect_status":"9xx"}`, "payload.expect_status", CodeInvalid, ""},
 		{`[]`, "payload", CodeInvalid, "want an object, not a list"},

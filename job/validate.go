@@ -308,10 +308,13 @@ func checkHTTP(data []byte) *Error {
 	if err := decodePayload(data, &p); err != nil {
 		return err
 	}
+	const remedy = "use a full URL such as https://example.com/hook"
+	if p.URL == "" {
+		return Invalid("payload.url", remedy, "the URL is missing")
+	}
 	u, err := url.Parse(p.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return Invalid("payload.url", "use a full URL such as https://example.com/hook",
-			"%q is not an http or https URL", p.URL)
+		return Invalid("payload.url", remedy, "%q is not an http or https URL", p.URL)
 	}
 	if p.Method != "" && !isMethod([]byte(p.Method)) {
 		return Invalid("payload.method", "use GET, POST, PUT, …", "%q is not an HTTP method", p.Method)
