@@ -79,12 +79,39 @@ func TestPreviewOverAGapAndAnOverlap(t *testing.T) {
 	b.until("what is wrong with it", `document.querySelector('.preview .s-failed')?.innerText.length > 10`)
 	b.until("that at the field", `document.querySelector('#f-schedule[aria-invalid=true] ~ .wrong') !== null`)
 	// What is wrong has the focus, and is said beside the button too.
-	b.fill("#f-schedule", "@every 10s")
-	b.sees("at its creation")
-	b.fill("#p-url", "nowhere")
+	b.fill("#f-schedule", "*/5 * * * *")
 	b.click("button", "Create")
 	b.until("the field that is wrong", `document.activeElement?.id === 'p-url'`)
-	b.until("why", `document.querySelector('form .banner')?.innerText.includes('payload.url')`)
+	b.until("why", `document.querySelector('form .banner')?.innerText.includes('URL: the URL is missing')`)
+	// What is typed moves nothing: the error that it mends keeps its place.
+	was := eval[float64](b, `document.querySelector('form .primary').getBoundingClientRect().top + scrollY`)
+	b.fill("#p-url", "nowhere")
+	b.until("the error to go", `!document.querySelector('form .banner').checkVisibility({ visibilityProperty: true })`)
+	if is := eval[float64](b, `document.querySelector('form .primary').getBoundingClientRect().top + scrollY`); is != was {
+		t.Errorf("the button was at %v and is at %v", was, is)
+	}
+}
+
+// A preview says no time that will not be: what depends on the id that a job gets is called so, and the job's own page
+// knows it.
+func TestPreviewOfTimesThatDependOnTheJob(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	b := open(t, "http://"+n.Addr, usual)
+	b.visit("/ui/jobs/new")
+	b.fill("#f-schedule", "@every 10m")
+	b.sees("The first run is at most 10 min after its creation")
+	b.until("no times", `document.querySelector('.preview .times') === null`)
+	b.fill("#f-schedule", "every 5 seconds")
+	b.sees(`for an interval, "@every 5s"`)
+	b.fill("#f-schedule", "H * * * *")
+	b.sees("H depends on the id that the job gets")
+	b.until("some times", `document.querySelectorAll('.preview .times tbody tr').length === 3`)
+	b.fill("#f-name", "spread")
+	b.fill("#p-url", "http://127.0.0.1:1/")
+	b.click("button", "Create")
+	b.until("the job", `location.pathname === '/ui/jobs/spread'`)
+	b.until("its minute", `/at minute \d+ of every hour/.test(document.querySelector('.title')?.innerText)`)
 }
 
 // An edit shows what it changes before it is saved; one that meets another is merged by who saves last.

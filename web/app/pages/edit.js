@@ -10,7 +10,7 @@ import { Icon } from '../parts/icons.js'
 const fresh = { name: '', type: 'http', schedule: '*/5 * * * *', timezone: 'UTC', payload: { url: '' } }
 const quick = [['every minute', '* * * * *'], ['every 5 minutes', '*/5 * * * *'], ['hourly, spread', 'H * * * *'],
   ['daily at 02:30', '30 2 * * *'], ['weekdays at 09:00', '0 9 * * 1-5'], ['last day of the month', '0 0 L * *'],
-  ['every 90 s', '@every 90s'], ['by hand', '@manual']]
+  ['every 30 s', '@every 30s'], ['by hand', '@manual']]
 const zones = Intl.supportedValuesOf?.('timeZone') ?? []
 
 export default function Edit({ args: [ref] }) {
@@ -25,6 +25,14 @@ function Existing({ refOf }) {
   return html`<${Load} of=${found} bones=${8}>${(job) => html`<${Form} key=${job.version} base=${job}
     start=${definition(job)}/>`}<//>`
 }
+
+const cap = (text) => text && text[0].toUpperCase() + text.slice(1)
+/** What is wrong, and what to write instead, as two sentences. */
+const Wrong = ({ of, calm }) => html`<span class=${'wrong' + (calm ? ' calm' : '')}>${cap(of.detail)}${of.remedy &&
+  html`. <${Rich} text=${cap(of.remedy)}/>`}.</span>`
+/** The field that an error is about. */
+const fieldOf = (e) => { const f = e?.field ?? ''
+  return document.getElementById('f-' + f.replace('.', '-')) ?? document.getElementById(f.replace('payload.', 'p-')) }
 
 /** Without what was left empty: the default is what is not said. */
 const clean = (v) => {
@@ -44,12 +52,17 @@ function Form({ base, start }) {
   const [origin, setOrigin] = useState(base ? definition(base) : null)
   // Not by the attribute: the view has the focus by then, and the browser leaves it there.
   useEffect(() => { if (!base) document.getElementById('f-name')?.focus() }, [])
-  const set = (patch) => { setSpec({ ...spec, ...patch }); setError(null) }
-  const wrong = (f) => [error ?? unread].map((e) => e && (e.field === f || e.field?.startsWith(f + '.')) ?
-    html`<span class="wrong">${e.detail} <${Rich} text=${e.remedy}/></span>` : null)[0]
+  // An error that is being mended keeps its place, unseen: what is below it must not move under the pointer.
+  const [calm, setCalm] = useState(false)
+  const set = (patch) => { setSpec({ ...spec, ...patch }); setCalm(true) }
+  const told = error && !calm ? error : null, about = (e, f) => e &&
+    (e.field === f.replace(/\.$/, '') || e.field?.startsWith(f + '.'))
+  const invalid = (f) => !!about(told ?? unread, f)
+  const wrong = (f) => about(told ?? unread, f) ? html`<${Wrong} of=${told ?? unread}/>` :
+    about(error, f) && html`<${Wrong} of=${error} calm/>`
   useEffect(() => {
-    const f = error?.field ?? '', e = document.getElementById('f-' + f.replace('.', '-')) ??
-      document.getElementById(f.replace('payload.', 'p-'))
+    const e = fieldOf(error)
+    setCalm(false)
     e?.closest('details')?.setAttribute('open', '')
     e?.focus()
     e?.scrollIntoView({ block: 'center' })
@@ -96,7 +109,7 @@ function Form({ base, start }) {
   }
   const name = base ? base.name || base.job_id : 'New job'
   const field = (k, label, props = {}, hint) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
-    <input id=${'f-' + k} class="input" value=${spec[k] ?? ''} aria-invalid=${!!wrong(k)}
+    <input id=${'f-' + k} class="input" value=${spec[k] ?? ''} aria-invalid=${invalid(k)}
     onInput=${(e) => set({ [k]: props.type === 'number' ? (e.target.value === '' ? undefined : Number(e.target.value)) :
     e.target.value })} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}${wrong(k)}</div>`
   const choice = (k, label, options) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
@@ -113,24 +126,24 @@ function Form({ base, start }) {
         onInput=${(e) => typed(e.target.value)}></textarea>${bad && html`<span class="wrong" role="alert">${bad}
         </span>`}</div>` : html`
       <fieldset><div class="pair">${field('name', 'Name', { autocomplete: 'off', spellcheck: false },
-        'unique in its namespace')}
+        'letters, digits, - _ . @ +; unique in its namespace')}
         ${!base && !who.value?.namespace && field('namespace', 'Namespace',
           { placeholder: 'default', autocomplete: 'off' })}</div></fieldset>
       <fieldset><legend>When</legend><div class="field"><label for="f-schedule">Schedule</label>
         <input id="f-schedule" class="input mono" spellcheck=${false} autocomplete="off" value=${spec.schedule}
-        aria-invalid=${!!wrong('schedule')} onInput=${(e) => set({ schedule: e.target.value })}/>
+        aria-invalid=${invalid('schedule')} onInput=${(e) => set({ schedule: e.target.value })}/>
           <div class="quick">${quick.map(([t, s]) => html`<button type="button" onClick=${() => set({ schedule: s })}>
             ${t}</button>`)}</div>${wrong('schedule')}</div>
         <div class="pair"><div class="field"><label for="f-timezone">Zone</label>
           <input id="f-timezone" class="input" list="zones" value=${spec.timezone ?? 'UTC'}
-          aria-invalid=${!!wrong('timezone')} onInput=${(e) => set({ timezone: e.target.value })}/><datalist id="zones">
+          aria-invalid=${invalid('timezone')} onInput=${(e) => set({ timezone: e.target.value })}/><datalist id="zones">
           ${zones.map((z) => html`<option value=${z}></option>`)}</datalist>${wrong('timezone')}</div>
           ${field('jitter', 'Jitter', { placeholder: 'none' }, 'such as 90s')}</div></fieldset>
       <fieldset><legend>What</legend><${Segments} label="Type" value=${spec.type}
         options=${[['http', 'HTTP'], ['shell', 'Shell'], ['queue', 'Queue'], ['message', 'Message']]}
         onChange=${(t) => t !== spec.type && set({ type: t, payload: {} })}/>
         <${Payload} type=${spec.type} value=${spec.payload ?? {}} onChange=${(payload) => set({ payload })}
-          error=${error}/>${wrong('type')}</fieldset>
+          wrong=${(k) => wrong('payload' + k)} invalid=${(k) => invalid('payload' + k)}/>${wrong('type')}</fieldset>
       <details><summary>Limits, retries, overlap</summary><fieldset><div class="pair">
         ${choice('overlap', 'While an earlier run is open', [['', 'skip (default)'], ['queue', 'queue'],
         ['allow', 'allow'], ['replace', 'replace']])}
@@ -147,18 +160,18 @@ function Form({ base, start }) {
           options=${[['', 'run once (default)'], ['skip', 'skip'], ['run_all', 'run all']]}/></div>${wrong('retry')}
           ${wrong('missed')}</fieldset></details>
       <details><summary>Tags, calendars, workers</summary><fieldset><${Pairs} label="Tags" value=${spec.tags}
-        onChange=${(tags) => set({ tags })} hint="team=billing, one on each line"/>
+        onChange=${(tags) => set({ tags })} hint="name=value, one on each line: team=billing"/>
         <${Pairs} label="Tags that a worker must have" value=${spec.workers} onChange=${(workers) => set({ workers })}
-        hint="region=eu"/>
+        hint="name=value, one on each line: region=eu"/>
         <div class="field"><label for="f-calendars">Blackout calendars</label>
           <input id="f-calendars" class="input" value=${(spec.calendars ?? []).join(' ')}
-          onInput=${(e) => set({ calendars: e.target.value.split(/[\s,]+/).filter(Boolean) })}/>${wrong('calendars')}
-          </div>
+          onInput=${(e) => set({ calendars: e.target.value.split(/[\s,]+/).filter(Boolean) })}/>
+          <span class="hint">names, with a space between them</span>${wrong('calendars')}</div>
         <div class="pair">${field('start_at', 'Not before', { placeholder: '2026-12-01T00:00:00Z' })}
-          ${field('end_at', 'Not after', { placeholder: 'RFC 3339' })}</div></fieldset></details>`}
-      ${error && html`<div class="banner bad" role="alert"><${Icon} name="cross"/><div><p><strong>
-        ${error.field ? `${error.field}: ` : ''}${error.detail}</strong></p>
-        ${error.remedy && html`<p><${Rich} text=${error.remedy}/></p>`}</div></div>`}
+          ${field('end_at', 'Not after', { placeholder: '2027-12-01T00:00:00Z' })}</div></fieldset></details>`}
+      ${error && html`<div class=${'banner bad' + (calm ? ' calm' : '')} role="alert"><${Icon} name="cross"/><div><p>
+        <strong>${error.field ? `${fieldOf(error)?.labels?.[0]?.innerText ?? error.field}: ` : ''}${error.detail}
+        </strong></p>${error.remedy && html`<p><${Rich} text=${cap(error.remedy)}/></p>`}</div></div>`}
       <div class="row"><${Act} type="submit" className="primary" disabled=${!!bad} onClick=${(e) => {
         e.preventDefault()
         return save() }}>
@@ -207,23 +220,29 @@ function Preview({ spec, job, tell }) {
   const p = next.data
   second.value
   return html`<div class="preview"><${Panel} title="Preview">${next.error ?
-    html`<div class="body" role="status"><p class="s-failed">${next.error.detail}</p><p class="muted small">
-    <${Rich} text=${next.error.remedy}/></p></div>` : p && html`<div class=${'body stack' + (next.dim ? ' dim' : '')}
-    role="status">
+    html`<div class="body" role="status"><p class="s-failed">${fieldOf(next.error) ?
+    'There are no times until this is mended.' : cap(next.error.detail)}</p></div>` : p &&
+    html`<div class=${'body stack' + (next.dim ? ' dim' : '')} role="status">
       <p><strong>${p.description}</strong></p>
-      ${!job && !spec.start_at && /^@every/.test(spec.schedule) ? html`<p>The first run is at its creation.</p>` :
-        p.times.length ? html`<${Times} zone=${p.timezone} times=${p.times.filter((t) =>
-          Date.parse(t.utc) > now()).slice(0, 10)}/>` :
+      ${p.by_job && (/^@every/i.test(p.schedule) ? html`<p>The first run is at most ${duration(apart(p.times))} after
+        its creation. When exactly depends on the id that the job gets then: jobs are spread over time.</p>` :
+        html`<p>H depends on the id that the job gets at its creation: jobs are spread over time. For example, with one
+        value of H:</p>`)}
+      ${p.times.length ? !(p.by_job && /^@every/i.test(p.schedule)) && html`<${Times} zone=${p.timezone}
+          times=${p.times.filter((t) => Date.parse(t.utc) > now()).slice(0, p.by_job ? 3 : 10)}/>` :
         html`<p class="muted small">It has no occurrences of its own: run it by hand.</p>`}
+      ${!job && spec.jitter && html`<p class="small">Jitter delays each of them by up to ${spec.jitter}.</p>`}
       ${p.sharing?.jobs > 1 && html`<p class="small"><strong>${count(p.sharing.jobs)}
         </strong> jobs share ${clock(Date.parse(p.sharing.minute), 'UTC',
         { seconds: false })} UTC. ${p.sharing.peak_with_jitter?.map((x) =>
         html`<span
         class="muted"> With ${duration(x.jitter_ms)} of jitter at most ${count(x.peak)} in a minute.</span>`)}</p>`}
         </div>`}<//>
-    ${p?.times.length > 0 && html`<${Panel} title="A year" className="after"><div class="body">
-      <${Year} times=${p.times}/></div><//>`}</div>`
+    ${!next.error && !p?.by_job && p?.times.length > 0 && html`<${Panel} title="A year" className="after">
+      <div class="body">      <${Year} times=${p.times}/></div><//>`}</div>`
 }
+
+const apart = (times) => Date.parse(times[1]?.utc ?? times[0]?.utc) - Date.parse(times[0]?.utc)
 
 /** In three zones; those that daylight saving or a calendar touches say so. */
 const Times = ({ times, zone }) => {
@@ -257,33 +276,35 @@ function Review({ review, job, close, put }) {
     footer=${html`<button class="button" onClick=${close}>Back</button>
     <${Act} className="primary" disabled=${!list.length} onClick=${put}>Save<//>`}>
     ${list.length ? html`<${Diff} list=${list}/>` : html`<p>Nothing was changed.</p>`}
-    ${nextOf && html`<div class="form"><div class="pair"><div><h3>Next before</h3><ul class="small">
+    ${!nextOf ? '' : String(nextOf.next_before) === String(nextOf.next_after) ?
+      html`<p class="small muted">Its next times stay the same.</p>` : html`<div class="form"><div class="pair"><div>
+      <h3>Next before</h3><ul class="small">
       ${nextOf.next_before?.map((t) => html`<li>${clock(Date.parse(t), job.timezone)}</li>`)}</ul></div><div>
       <h3>Next after</h3><ul class="small">${nextOf.next_after?.map((t) =>
       html`<li class=${nextOf.next_before?.includes(t) ? '' : 's-succeeded'}>
-      ${clock(Date.parse(t), review.body.timezone ?? 'UTC')}</li>`)}</ul></div></div></div>
-      ${nextOf.dropped?.text && html`<p class="small s-missed">${nextOf.dropped.text}</p>`}
-        ${nextOf.warnings?.map((w) => html`<p class="small s-missed">${w}</p>`)}`}<//>`
+      ${clock(Date.parse(t), review.body.timezone ?? 'UTC')}</li>`)}</ul></div></div></div>`}
+    ${[nextOf?.dropped?.text, ...nextOf?.warnings ?? []].filter(Boolean).map((w) =>
+      html`<p class="small s-missed">${w}</p>`)}<//>`
 }
 
 // The payload of each type of job, as a form. What the form does not show stays as it is.
 const methods = ['', 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD']
 
-function Payload({ type, value, onChange, error }) {
+function Payload({ type, value, onChange, wrong: of, invalid }) {
   const set = (patch) => onChange({ ...value, ...patch })
-  const wrong = (k) => error && (error.field === `payload.${k}` || (error.field === 'payload' && k === '')) ?
-    html`<span class="wrong" role="alert">${error.detail}</span>` : null
+  const wrong = (k) => of('.' + k)
   const text = (k, label, props = {}) => html`<div class="field"><label for=${'p-' + k}>${label}</label>
     <input id=${'p-' + k} class="input" spellcheck=${false} autocomplete="off" value=${value[k] ?? ''}
-    aria-invalid=${!!wrong(k)} onInput=${(e) => set({ [k]: e.target.value })} ...${props}/>${wrong(k)}</div>`
+    aria-invalid=${invalid('.' + k)} onInput=${(e) => set({ [k]: e.target.value })} ...${props}/>${wrong(k)}</div>`
   switch (type) {
-    case 'http': return html`<div class="pair" style=${{ gridTemplateColumns: '110px minmax(0, 1fr)' }}>
+    case 'http': return html`<div class="pair" style=${{ gridTemplateColumns: '124px minmax(0, 1fr)' }}>
       <div class="field"><label for="p-method">Method</label><select id="p-method" class="select"
       value=${value.method ?? ''} onChange=${(e) => set({ method: e.target.value })}>
-      ${methods.map((m) => html`<option value=${m}>${m || 'auto'}</option>`)}</select></div>
+      ${methods.map((m) => html`<option value=${m}>${m || (value.body == null ? 'GET' : 'POST') + ' (auto)'}
+      </option>`)}</select></div>
       ${text('url', 'URL', { type: 'url', placeholder: 'https://example.com/hook' })}</div>
       <${JSONField} key="headers" id="headers" label="Headers" value=${value.headers}
-        onChange=${(headers) => set({ headers })} hint='{"X-Team": "billing"}'/>
+        onChange=${(headers) => set({ headers })} hint='a JSON object: {"X-Team": "billing"}'/>
         <${JSONField} key="body" id="body" label="Body" value=${value.body} onChange=${(body) => set({ body })}
         hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
     case 'shell': return html`<div class="field"><label for="p-command">Command</label>
@@ -291,7 +312,7 @@ function Payload({ type, value, onChange, error }) {
       placeholder="echo hello" onInput=${(e) => set({ command: e.target.value })}></textarea>
       <span class="hint">A script for /bin/sh. CARILLON_RUN has the run's id.</span>${wrong('command')}</div>
       <${JSONField} key="env" id="env" label="Environment" value=${value.env} onChange=${(env) => set({ env })}
-        hint='{"LANG": "C"}'/>${wrong('')}`
+        hint='a JSON object: {"LANG": "C"}'/>${wrong('')}`
     case 'queue': return html`${text('queue', 'Queue', { placeholder: 'mail' })}
       <${JSONField} key="data" id="data" label="Data" value=${value.data} onChange=${(data) => set({ data })}
       hint="any JSON, handed to the worker"/>${wrong('')}`
@@ -341,7 +362,8 @@ function Year({ times }) {
     return { months: all.filter((m) => m.key <= until.slice(0, 7)), dense: times.length >= 400, until }
   }, [times])
   if (dense && months.length < 3) return html`<p
-    class="muted small">It fires too often to draw a year: the first ${times.length} times reach until ${until}.</p>`
+    class="muted small">It fires too often to draw a year: the last of the first ${times.length} times is
+    ${wall(times.at(-1).at)}.</p>`
   return html`<div class="year">${months.map((m) => html`<div class="month" key=${m.key}><h3>${m.name}</h3>
     <div class="days">${Array.from({ length: m.begin }, () => html`<i class="blank"></i>`)}
     ${Array.from({ length: m.length }, (_, i) => { const key = `${m.key}-${pad(i + 1)}`, d = m.days.get(key)

@@ -41,8 +41,13 @@ export function changes(from, to) {
   return keys.filter((k) => !same(from[k], to[k])).map((field) => ({ field, from: from[field], to: to[field] }))
 }
 
+const object = (v) => v && typeof v === 'object' && !Array.isArray(v)
+// Of an object the parts that differ.
+const parts = (list) => list.flatMap((c) => object(c.from) && object(c.to) ? parts(changes(c.from, c.to)).map((p) =>
+  ({ ...p, field: c.field + '.' + p.field })) : [c])
+
 export const Diff = ({ list }) => html`<div class="diff" tabindex="0" role="region" aria-label="Changes">
-  ${list.map((c) => html`<div class="name">${c.field}</div>
+  ${parts(list).map((c) => html`<div class="name">${c.field}</div>
   ${c.from !== undefined && html`<div class="del"><span class="sr">removed: </span>− ${text(c.from)}</div>`}
     ${c.to !== undefined && html`<div class="add"><span class="sr">added: </span>+ ${text(c.to)}</div>`}`)}</div>`
 
