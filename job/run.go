@@ -137,6 +137,8 @@ type Run struct {
 	Attempt     int       `json:"attempt,omitempty"`
 	Status      RunStatus `json:"status"`
 	WaitReason  string    `json:"wait_reason,omitempty"` // of a run whose time has come: why it is not claimed
+	// LaterStatus is what the run came to after this attempt, in a list: it was retried or redriven.
+	LaterStatus RunStatus `json:"later_status,omitempty"`
 	Reason      Reason    `json:"reason,omitempty"`
 	Error       string    `json:"error,omitempty"`
 	Output      string    `json:"output,omitempty"`

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -293,6 +294,20 @@ func TestDeadLetters(t *testing.T) {
 	if d.Status != job.RunSucceeded || d.Attempt != 3 || len(d.Attempts) != 3 || d.Fence <= l.Fence ||
 		tg.seen()[l.Run.Key] != 3 {
 		t.Errorf("redriven: %+v", d)
+	}
+	// What died says that it went on, in the lists of one job and of all; so does the sum.
+	for _, path := range []string{"/api/v1/jobs/d/runs?status=dead,failed", "/api/v1/runs?status=dead,failed"} {
+		later := map[string]int{}
+		for _, r := range ok[wire.RunPage](n, "GET", path, nil).Runs {
+			later[r.Status.String()+" then "+r.LaterStatus.String()]++
+		}
+		want := map[string]int{"dead then succeeded": 1, "failed then succeeded": 1, "dead then ": 2, "failed then dead": 2}
+		if !maps.Equal(later, want) {
+			t.Errorf("%s: %v", path, later)
+		}
+	}
+	if s := ok[wire.JobStats](n, "GET", "/api/v1/jobs/d/stats", nil); s.Redriven != 1 || s.Succeeded != 1 || s.Failed != 2 {
+		t.Errorf("the last runs: %+v", s)
 	}
 	if r := ok[wire.DeadResult](n, "DELETE", "/api/v1/dead?all=true", nil); r.Count != 2 || len(list()) != 0 {
 		t.Errorf("purged %+v, %d are left", r, len(list()))

@@ -67,7 +67,8 @@ type Occurrence struct {
 	Reason     string           `json:"reason,omitempty"`
 	RunID      string           `json:"run_id,omitempty"`
 	Attempts   int              `json:"attempts,omitempty"`
-	StartAt    job.Instant      `json:"start_at,omitzero"` // of one that is to come: with its jitter
+	Redriven   bool             `json:"redriven,omitempty"` // it died, and was redriven
+	StartAt    job.Instant      `json:"start_at,omitzero"`  // of one that is to come: with its jitter
 	StartedAt  job.Instant      `json:"started_at,omitzero"`
 	LagMS      *int64           `json:"lag_ms,omitempty"`
 	DurationMS *int64           `json:"duration_ms,omitempty"`
@@ -104,6 +105,7 @@ type JobStats struct {
 	Runs        int         `json:"runs"` // that ended
 	Succeeded   int         `json:"succeeded"`
 	Failed      int         `json:"failed"`       // dead, lost or expired
+	Redriven    int         `json:"redriven"`     // died before, and ended again after a redrive
 	SuccessRate *float64    `json:"success_rate"` // of those two; null without any
 	DurationMS  Quantiles   `json:"duration_ms"`  // of their last attempts
 	LagMS       Quantiles   `json:"lag_ms"`

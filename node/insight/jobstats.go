@@ -41,10 +41,14 @@ func (b *Service) jobStats(ctx context.Context, ref string, rd api.Read) (wire.J
 		return out, err
 	}
 	out.JobID = h.ID
-	seen := map[job.RunKey]bool{}
+	seen, redriven := map[job.RunKey]bool{}, map[job.RunKey]bool{}
 	var durations, lags []int64
 	each := func(rec *store.Record) {
 		k := rec.Run()
+		if seen[k] && rec.Interval.Empty() && rec.Status == job.RunDead && !redriven[k] {
+			redriven[k] = true
+			out.Redriven++
+		}
 		if !rec.Interval.Empty() || rec.Status == job.RunFailed || seen[k] {
 			return // the attempts before the last one are of the same run, and an open one has not ended
 		}

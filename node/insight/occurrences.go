@@ -240,7 +240,10 @@ func addRecord(h *view.Held, rec *store.Record, st *Strip) {
 			st.Backfills[rec.At] = rec.Status.String()
 		}
 		return
-	case rec.Origin != job.OriginSchedule || st.Runs[rec.At] != nil:
+	case rec.Origin != job.OriginSchedule:
+		return
+	case st.Runs[rec.At] != nil:
+		st.Runs[rec.At].Redriven = st.Runs[rec.At].Redriven || rec.Status == job.RunDead
 		return
 	}
 	run := job.Run{StartedAt: job.Instant(rec.StartedAt), ClaimedAt: job.Instant(rec.ClaimedAt),

@@ -64,7 +64,16 @@ type lister struct {
 	open     bool         // list open runs
 	finished bool         // list the history
 	text     string       // of q.Error, in lower case
+	failed   []failedAttempt
 	page     wire.RunPage
+}
+
+// failedAttempt is an attempt in the page after which its run may have gone on.
+type failedAttempt struct {
+	run job.RunKey
+	key string // a forced backfill has the id of others, and a key of its own
+	seq uint64
+	at  int // its place in the page
 }
 
 func (l *lister) wants(s job.RunStatus) bool {
@@ -96,8 +105,75 @@ func (l *lister) shows(namespace string) bool {
 	return l.space.Lists(namespace)
 }
 
-// run fills the page.
+// run is the page.
 func (l *lister) run(ctx context.Context, cur runCursor) (wire.RunPage, error) {
+	page, err := l.fill(ctx, cur)
+	if err == nil {
+		err = l.follow(ctx)
+	}
+	return page, err
+}
+
+// maxFollow bounds how many records are looked at to find what became of the runs of a page.
+const maxFollow = 2 * view.Rows
+
+// follow says of failed attempts what their runs came to later. Of those that are too far from the newest record of
+// their job it says nothing.
+func (l *lister) follow(ctx context.Context) error {
+	left := maxFollow
+	for all := l.failed; len(all) > 0 && left > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		id, oldest := all[0].run.Job, all[0].seq
+		var of, rest []failedAttempt
+		for _, f := range all {
+			if f.run.Job != id {
+				rest = append(rest, f)
+				continue
+			}
+			of, oldest = append(of, f), min(oldest, f.seq)
+		}
+		all = rest
+		err := l.b.view(func(r *view.Reader) error {
+			for _, f := range of {
+				row, ok, err := r.Run(f.run)
+				if err != nil {
+					return err
+				}
+				if ok && row.Key == f.key {
+					l.page.Runs[f.at].LaterStatus = row.Status
+				}
+			}
+			head, err := r.ChainFrom(id, 0)
+			if err != nil || head == 0 {
+				return err
+			}
+			n := 0
+			return r.EachOfJob(head, func(seq uint64, rec store.Record) bool {
+				if seq <= oldest || n == view.Rows || left == 0 {
+					return false
+				}
+				n++
+				left--
+				for _, f := range of {
+					if run := &l.page.Runs[f.at]; rec.Interval.Empty() && run.LaterStatus == job.RunNone &&
+						seq > f.seq && rec.Run() == f.run && rec.Key == f.key {
+						run.LaterStatus = rec.Status
+					}
+				}
+				return true
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill fills the page.
+func (l *lister) fill(ctx context.Context, cur runCursor) (wire.RunPage, error) {
 	l.page.Runs, l.text = []job.Run{}, strings.ToLower(l.q.Error)
 	if !cur.history && cur.below == (job.RunKey{}) {
 		for ; cur.notRun < len(l.notRun); cur.notRun++ {
@@ -249,6 +325,10 @@ func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end boo
 		if err != nil {
 			inner = err
 			return false
+		}
+		switch rec.Status {
+		case job.RunFailed, job.RunDead, job.RunLost:
+			l.failed = append(l.failed, failedAttempt{rec.Run(), rec.Key, seq, len(l.page.Runs)})
 		}
 		l.page.Runs = append(l.page.Runs, run)
 		return true
