@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -80,6 +81,48 @@ func TestARunThatWasRedriven(t *testing.T) {
 		?.title.includes('purged')`)
 }
 
+// Between two attempts a run shows what came of the last one, and when the next is.
+func TestARunBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	create(t, n, "again", "@manual", "echo said by $CARILLON_ATTEMPT; echo no disk >&2; exit 7", `"retry":{"max_retries":5,"base":"1h"}`)
+	call(t, n, "POST", "/jobs/again:run", "")
+	run := ran(t, n, "again", job.RunFailed)
+	for _, l := range []look{usual, {"dark", "UTC", 320}} {
+		b := open(t, "http://"+n.Addr, l)
+		b.visit("/ui/runs/" + run)
+		b.chip("retrying")
+		b.sees("said by 1")
+		b.until("the error and the next attempt", `/Attempt 1 failed\.\s+The next attempt is due in \d+ min[^]*exit/
+			.test(document.querySelector('.banner.bad')?.innerText)`)
+		b.until("when it ended", `/Next attempt[^]*Finished/.test(document.querySelector('.facts').innerText)`)
+		b.picture(fmt.Sprintf("run-between-%s-%d", l.theme, l.width), l.width)
+	}
+}
+
+// A job leads to its dead letters for as long as there are any, and what was redriven leaves a trace.
+func TestDeadLettersLeaveATrace(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	create(t, n, "mended", "@manual", "exit 3", `"retry":{"max_retries":0}`, `"overlap":"allow"`)
+	call(t, n, "POST", "/jobs/mended:run", "")
+	ran(t, n, "mended", job.RunDead)
+	call(t, n, "PATCH", "/jobs/mended", `{"payload":{"command":"true"}}`)
+	call(t, n, "POST", "/jobs/mended:run", "")
+	ran(t, n, "mended", job.RunSucceeded)
+	b := open(t, "http://"+n.Addr, usual)
+	b.visit("/ui/jobs/mended")
+	b.until("its letter", `/1 dead letter of/.test(document.querySelector('.banner.warn')?.innerText)`)
+	b.picture("job-letters-light-1280", 1280)
+	call(t, n, "POST", "/dead:redrive", `{"all":true}`)
+	b.until("no letter", `document.querySelector('.banner.warn') === null`)
+	b.visit("/ui/runs?status=dead")
+	b.until("what became of it", `/then succeeded/.test(document.querySelector('[aria-label=Runs]')?.innerText)`)
+	b.picture("runs-redriven-light-1280", 1280)
+	b.visit("/ui/jobs/mended")
+	b.until("the trace", `/1 after a redrive/.test(document.querySelector('.tiles')?.innerText)`)
+}
+
 // All runs are in one list, those that are open and those that ended.
 func TestAllRuns(t *testing.T) {
 	t.Parallel()
@@ -94,10 +137,12 @@ func TestAllRuns(t *testing.T) {
 	ran(t, n, "bad", job.RunDead)
 	b := open(t, "http://"+n.Addr, look{"light", "UTC", 320})
 	b.visit("/ui/runs")
-	b.click("[aria-label=Status] button", "All")
 	b.until("all of them", `(() => { const all = document.querySelector('[aria-label=Runs]')?.innerText ?? '';
 		return ['good', 'bad', 'long'].every((name) => all.includes(name)) })()`)
-	if got := eval[string](b, `location.search`); got != "?status=all" {
+	b.click("[aria-label=Status] button", "Open")
+	b.until("only what is open", `(() => { const all = document.querySelector('[aria-label=Runs]')?.innerText ?? '';
+		return all.includes('long') && !all.includes('good') && !all.includes('bad') })()`)
+	if got := eval[string](b, `location.search`); got != "?status=open" {
 		t.Errorf("the address is %s", got)
 	}
 }
@@ -112,7 +157,7 @@ func TestRowsStayUnderThePointer(t *testing.T) {
 	}
 	begin("one")
 	b := open(t, "http://"+n.Addr, usual)
-	b.visit("/ui/runs")
+	b.visit("/ui/runs?status=open")
 	const first = `document.querySelector('[aria-label=Runs] [data-row]')?.innerText.includes`
 	point := func(x, y float64) {
 		t.Helper()

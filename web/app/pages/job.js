@@ -102,7 +102,8 @@ function Insight({ job }) {
     ${stats.data?.runs > 0 && html`<div class="tiles after">
       <div class="tile"><span class="label">Success</span><span class="value">
         ${(stats.data.success_rate * 100).toFixed(stats.data.success_rate < 1 ? 1 : 0)} <small>%</small></span>
-        <span class="sub">of ${count(stats.data.runs)} latest</span></div>
+        <span class="sub">of ${count(stats.data.runs)} latest${stats.data.redriven > 0 && html`,
+        <span class="s-missed">${count(stats.data.redriven)} after a redrive</span>`}</span></div>
       <div class="tile"><span class="label">Takes</span><span class="value">${duration(stats.data.duration_ms.p50)}
         </span>
         <span class="sub">p95 ${duration(stats.data.duration_ms.p95)}, at most ${duration(stats.data.duration_ms.max)}
@@ -132,15 +133,21 @@ function Insight({ job }) {
           ${() => html`<${RunTable} runs=${latest} zone=${job.timezone} short/>`}<//><//></div>`
 }
 
-/** Since when every run failed, and the newest error. */
+/** Since when every run failed, and the newest error; dead letters that wait for somebody. */
 function Failing({ runs, job }) {
+  const { data } = useData((abort) => get('/dead', { job: job.job_id, namespace: job.namespace, limit: 100 },
+    { abort }), [job.job_id], { topics: ['dead'], every: 5000 })
+  const n = data?.dead.length ?? 0, letters = `${n}${data?.next_cursor ? '+' : ''} dead letter${n === 1 ? '' : 's'}`
+  const link = html`<a class="button" href=${to('/dead', { job: job.name || job.job_id })}>Dead letters</a>`
   const ended = runs.filter((r) => /succeeded|dead|lost/.test(r.status)), well = ended.findIndex((r) =>
     r.status === 'succeeded')
   const bad = well < 0 ? ended : ended.slice(0, well), more = well < 0 && runs.length > 199
-  return bad.length > 0 && html`<div class="banner bad"><${Icon} name="cross"/><div class="grow"><p><strong>
-    ${`Failing since ${more ? 'before ' : ''}`}<${Clock} at=${bad.at(-1).scheduled_at} zone=${job.timezone}/>
-    ${`, ${count(bad.length)}${more ? '+' : ''} in a row`}</strong></p><p class="mono wrap">${bad[0].error}</p></div>
-    <a class="button" href=${to('/dead', { job: job.name || job.job_id })}>Dead letters</a></div>`
+  if (!bad.length) return n > 0 && html`<div class="banner warn"><${Icon} name="octagon"/><div class="grow"><p><strong>
+    ${letters}</strong> of runs that failed for good: redrive or purge them.</p></div>${link}</div>`
+  return html`<div class="banner bad"><${Icon} name="cross"/><div class="grow"><p><strong>
+    ${`Failing since ${more ? 'before ' : ''}`}<${Clock} at=${bad.at(-1).finished_at} zone=${job.timezone}/>
+    ${`, ${count(bad.length)}${more ? '+' : ''} in a row${n ? `, ${letters}` : ''}`}</strong></p>
+    <p class="mono wrap">${bad[0].error}</p></div>${link}</div>`
 }
 
 export function RunTable({ runs, short, named, foot, zone }) {
@@ -149,18 +156,19 @@ export function RunTable({ runs, short, named, foot, zone }) {
       html`<a class="main" href=${toRun(r)}><${Clock} at=${r.scheduled_at} zone=${zone}/></a>` :
       html`<span><${Clock} at=${r.first} zone=${zone}/>${r.count > 1 && html`<span class="sub">
         ${'to '}<${Clock} at=${r.last} zone=${zone}/></span>`}
-      </span>`, 'minmax(166px, 1fr)', 'lead'],
+      </span>`, named ? '152px' : 'minmax(166px, 1fr)', 'lead'],
     named && ['Job', (r) => r.job_deleted ? html`<span class="muted">deleted job ${r.job_name || r.job_id}</span>` :
-      html`<a href=${toJob(r)}>${r.job_name || r.job_id}</a>`, 'minmax(110px, 1fr)', 'wide'],
+      html`<a href=${toJob(r)} title=${r.job_name}>${r.job_name || r.job_id}</a>`, 'minmax(130px, 1fr)', 'wide'],
     ['Status', (r) => html`<${Status} of=${r.status} reason=${r.run_id ? undefined : r.reason}/>
       ${r.count > 1 && html` <span class="muted">× ${count(r.count)}</span>`}`, '118px'],
-    !short && ['', (r) => html`<span class="muted clamp" title=${r.error ?? ''}>
+    !short && ['Error', (r) => html`<span class="muted clamp" title=${r.error ?? ''}>
+      ${r.later_status && html`<span class=${'s-' + fateOf(r.later_status)}>then ${r.later_status}</span>${' · '}`}
       ${r.error || r.wait_reason || (r.reason && fateOf(r.status, r.reason) !== r.reason ?
-      r.reason.replaceAll('_', ' ') : '')}</span>`, 'minmax(90px, 2fr)',
+      r.reason.replaceAll('_', ' ') : '')}</span>`, 'minmax(110px, 1.3fr)',
       'wide'],
     ['Attempt', (r) => r.attempt ?? '', '56px', 'num minor'],
     !short && ['Worker', (r) => html`<span class="muted">${r.worker ?? ''}</span>`, '84px', 'minor'],
-    !short && ['Lag', (r) => r.lag_ms == null ? '' : duration(r.lag_ms), '64px', 'num minor'],
+    !short && !named && ['Lag', (r) => r.lag_ms == null ? '' : duration(r.lag_ms), '64px', 'num minor'],
     ['Took', (r) => html`<${Took} run=${r}/>`, '76px', 'num'],
   ].filter(Boolean)
   return html`<${Table} label="Runs" cols=${cols} rows=${runs} id=${(r) =>

@@ -2,7 +2,7 @@ import { html, useEffect, useRef, useState } from '../ui.js'
 import { get, send } from '../api.js'
 import { collect, useData } from '../data.js'
 import { place, setQuery, to, toJob, toRun } from '../router.js'
-import { Clock, clock, count, duration, localZone, now, second } from '../time.js'
+import { Clock, clock, count, Due, duration, localZone, now, second } from '../time.js'
 import { Redrive } from './dead.js'
 import { calls, ends, open, RunTable, Took } from './job.js'
 import { Pager } from './jobs.js'
@@ -10,20 +10,20 @@ import { Act, attempt, Copy, Facts, Failure, Load, Panel, Rich, Segments, Table,
   useSettled } from '../parts/bits.js'
 import { Icon, Status } from '../parts/icons.js'
 
-const views = [['', 'Open'], ['pending', 'Waiting'], ['running', 'Running'], ['succeeded', 'Succeeded'],
-  ['failed', 'Failed'], ['dead', 'Dead'], ['lost', 'Lost'], ['expired', 'Expired'], ['canceled', 'Canceled'],
-  ['all', 'All']]
+const views = [['', 'All'], ['open', 'Open'], ['pending', 'Waiting'], ['running', 'Running'],
+  ['succeeded', 'Succeeded'], ['failed', 'Failed'], ['dead', 'Dead'], ['lost', 'Lost'], ['expired', 'Expired'],
+  ['canceled', 'Canceled']]
 
 const every = [...open, ...ends].join()
 
 export default function Runs() {
-  const q = place.value.query, status = q.get('status') ?? ''
+  const q = place.value.query, status = (q.get('status') ?? '').replace(/^all$/, '')
   const filter = { job: q.get('job') ?? '', worker: q.get('worker') ?? '', error: q.get('error') ?? '',
     from: q.get('from') ?? '', to: q.get('to') ?? '' }
   const list = useData((abort) => collect((cursor, limit) => get('/runs',
-    { ...filter, status: status === 'all' ? every : status, cursor, limit }, { abort }), 'runs', 100,
+    { ...filter, status: status === 'open' ? '' : status || every, cursor, limit }, { abort }), 'runs', 100,
     q.get('cursor') ?? ''), [q.toString()], { topics: ['runs'], every: 2000 })
-  const long = status === '' || status === 'running'
+  const long = /^(open|running)?$/.test(status)
   return html`<${Title} title="Runs" sub="Open runs of all jobs, and the history of those that ended."/>
     <div class="toolbar"><${Segments} label="Status" value=${status} options=${views}
       onChange=${(v) => setQuery({ status: v, cursor: '' }, { push: true })}/></div>
@@ -34,9 +34,8 @@ export default function Runs() {
     ${long && html`<${Longest}/>`}
     <${Panel} title=${views.find((v) => v[0] === status)?.[1] ?? status}>
       <${Load} of=${list} bones=${8} empty=${{ when: (d) => !d.rows.length && !d.next, icon: 'runs',
-      title: status === 'all' ? 'Nothing has run yet' : status ? `No run is ${status}` : 'Nothing is running',
-      text: status ? 'Choose another status, or remove a filter.' :
-      'Runs appear here from when they are due until they end.' }}>
+      title: status ? `No run is ${status}` : 'Nothing has run yet',
+      text: status ? 'Choose another status, or remove a filter.' : 'Runs appear here from when they are due.' }}>
       ${(d) => html`<${RunTable} runs=${d.rows} named/><${Pager} page=${d}/>`}<//><//>`
 }
 
@@ -86,10 +85,11 @@ function Run({ run, path, changed }) {
   const at = (t) => t && html`<${Clock} at=${t} ...${exact}/>`
   // A run that is redriven keeps its id: the attempt that it died of is followed by others.
   const died = run.attempts.find((a) => a.status === 'dead' && a.fence !== run.fence)
-  const fence = Number(place.value.query.get('attempt')), past = run.attempts.find((a) => a.fence === fence &&
-    (a.fence !== run.fence || !open.includes(run.status)))
+  // Between two attempts it has the fence of the last one, and what there is to see is of that one.
+  const last = open.includes(run.status) && run.attempts.find((a) => a.fence === run.fence), f = last || run
+  const fence = Number(place.value.query.get('attempt')), past = run.attempts.find((a) => a.fence === fence) ?? last
   const tries = [...run.attempts.map((a) => [a.fence, a.attempt]).reverse(),
-    ...open.includes(run.status) && run.attempts[0]?.fence !== run.fence ? [[run.fence, run.attempt ?? 'next']] : []]
+    ...open.includes(run.status) && !last ? [[run.fence, run.attempt ?? 'next']] : []]
   return html`<${Title} title=${html`${run.job_deleted ? 'Deleted job ' : ''}${name}
       ${' '}<span class="muted">at ${clock(Date.parse(run.scheduled_at), zone)}</span>`}
       crumbs=${[['Runs', to('/runs')], ...run.job_deleted ? [] : [[name, toJob(run)]]]}
@@ -106,6 +106,11 @@ function Run({ run, path, changed }) {
         <${Icon} name="slash"/>Cancel<//>`}/>
     ${run.error && html`<div class="banner bad"><${Icon} name="cross"/><div class="grow"><p class="mono wrap">
       <${Rich} text=${run.error}/></p></div><${Copy} text=${run.error}/></div>`}
+    ${last && html`<div class="banner bad"><${Icon} name="retry"/><div class="grow"><p><strong>
+      Attempt ${last.attempt} ${last.status === 'failed' ? 'failed' : `is ${last.status}`}.
+      ${run.status === 'retrying' && html` The next attempt is due <${Due} at=${run.ready_at} zone=${zone}/>.`}</strong>
+      </p><p class="mono wrap"><${Rich} text=${last.error || (last.reason ?? '').replaceAll('_', ' ')}/></p></div>
+      ${last.error && html`<${Copy} text=${last.error}/>`}</div>`}
     ${run.wait_reason && html`<div class="banner warn"><${Icon} name="clock"/><div><p>
       <strong>It waits:</strong> ${run.wait_reason}</p></div></div>`}
     <div class="cols"><${Panel} title="Output" aside=${tries.length > 1 ? 'of attempt' : ''} className="c8"
@@ -114,21 +119,23 @@ function Run({ run, path, changed }) {
       <${Output} path=${path} run=${run} past=${past}/><//>
       <${Panel} title="Facts" className="c4"><div class="body"><${Facts}
         rows=${[['Scheduled', html`<${Clock} at=${run.scheduled_at} zone=${zone} ms/>`], ['Zone', zone],
-        ['Ready', at(run.ready_at)], ['Claimed', at(run.claimed_at)], ['Started', at(run.started_at)],
-        ['Finished', at(run.finished_at)], ['Took', run.started_at && html`<${Took} run=${run}/>`],
-        ['Lag', run.lag_ms != null && duration(run.lag_ms)], ['Worker', run.worker], ['Attempt', run.attempt],
+        last && run.status === 'retrying' && ['Next attempt', at(run.ready_at)], ['Attempt', f.attempt],
+        ['Ready', at(f.ready_at)], ['Claimed', at(f.claimed_at)], ['Started', at(f.started_at)],
+        ['Finished', at(f.finished_at)], ['Took', f.started_at && html`<${Took} run=${f}/>`],
+        ['Lag', f.lag_ms != null && duration(f.lag_ms)], ['Worker', f.worker],
         ['Redriven', died && html`after it died of attempt ${died.attempt} at ${at(died.finished_at)}`],
         ['Fence', run.fence && html`<code>${run.fence}</code>`],
         ['Idempotency key', run.idempotency_key && html`<span class="row"><code class="wrap">${run.idempotency_key}
           </code><${Copy} text=${run.idempotency_key}/></span>`], ['Run',
-          html`<code class="wrap">${run.run_id}</code>`], ['Job version', run.job_version &&
-          run.job_version + (job && job.version !== run.job_version ? `, now ${job.version}` : '')]]}/></div><//></div>
+          html`<span class="row"><code class="wrap">${run.run_id}</code><${Copy} text=${run.run_id}/></span>`],
+          ['Job version', run.job_version && run.job_version +
+          (job && job.version !== run.job_version ? `, now ${job.version}` : '')]]}/></div><//></div>
     ${run.attempts.length > 0 && html`<${Panel} title="Attempts" className="after">
       <${Table} label="Attempts" id=${(a) => a.fence + '-' + a.attempt} rows=${run.attempts} cols=${[
       ['Attempt', (a) => html`<strong>${a.attempt}</strong>`, '64px'],
         ['Status', (a) => html`<${Status} of=${a.status}/>`, '112px'],
         ['Started', (a) => html`<${Clock} at=${a.started_at ?? a.claimed_at} zone=${zone} ms/>`, '196px'],
-      ['Error', (a) => html`<span class="mono muted clamp" title=${a.error}>${a.error ||
+      ['Error', (a) => html`<span class="mono muted wrap">${a.error ||
         (a.reason ?? '').replaceAll('_', ' ')}</span>`, 'minmax(120px, 1fr)', 'wide'],
         ['Worker', (a) => a.worker, '96px', 'minor'], ['Fence', (a) => html`<code>${a.fence}</code>`, '96px',
         'num minor'],

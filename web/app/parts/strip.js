@@ -6,7 +6,7 @@ import { clock, count, duration, now, second, Time } from '../time.js'
 import { go, toRun } from '../router.js'
 import { fates, Icon, Status } from './icons.js'
 
-const height = 76
+const height = 76, widest = 24 // of a cell
 const louder = (a, b) => (fates[b]?.loud ?? 0) > (fates[a]?.loud ?? 0) ? b : a
 // How many of which fate a cell has, and the one that it is drawn as.
 const parts = (o) => Object.entries(o.fates ?? { [o.fate]: o.count ?? 1 })
@@ -20,8 +20,10 @@ export function Strip({ occurrences, zone, job }) {
     size.observe(canvas.current)
     return () => size.disconnect()
   }, [])
-  const nowAt = useMemo(() => { const t = now(); return list.findIndex((o) => Date.parse(o.scheduled_at) > t) },
-    [list, second.value])
+  // What was to come when it was asked for is to come until it is asked for again.
+  const nowAt = useMemo(() => { const t = now(); return list.findIndex((o) => Date.parse(o.scheduled_at) > t ||
+    o.fate === 'upcoming') }, [list, second.value])
+  const used = Math.min(width, n * widest)
   useEffect(() => {
     const c = canvas.current, scale = devicePixelRatio || 1
     if (!width || !c) return
@@ -31,12 +33,13 @@ export function Strip({ occurrences, zone, job }) {
     g.scale(scale, scale)
     g.clearRect(0, 0, width, height)
     // Where there are more occurrences than pixels, the loudest of a pixel is what is seen.
-    const cells = Math.min(n, Math.floor(width / 3)), w = width / cells, gap = w > 5 ? 1.5 : w > 3 ? 1 : .5
+    const cells = Math.min(n, Math.floor(width / 3)), w = used / cells, gap = w > 5 ? 1.5 : w > 3 ? 1 : .5
     g.fillStyle = color('surface-2')
     g.fillRect(0, height - 1, width, 1)
-    const drawn = []
+    const drawn = [], again = []
     for (let i = 0; i < n; i++) {
       const k = Math.floor(i * cells / n)
+      again[k] ||= list[i].redriven
       drawn[k] = drawn[k] ? louder(drawn[k], seen(list[i])) : seen(list[i])
     }
     for (let k = 0; k < cells; k++) {
@@ -53,11 +56,12 @@ export function Strip({ occurrences, zone, job }) {
       g.beginPath()
       g.roundRect(x, height - h, Math.max(1, w - gap), h, Math.min(2, w / 3))
       g.fill()
+      if (again[k]) { g.fillStyle = color('dead'); g.fillRect(x, Math.max(0, height - h - 5), Math.max(1, w - gap), 3) }
       if (drawn[k] === 'unaccounted') for (let y = height - h; y < height; y += 6) { g.fillStyle = color('surface');
         g.fillRect(x, y, Math.max(1, w - gap), 2) }
     }
     if (nowAt > 0) {
-      const x = nowAt / n * width
+      const x = nowAt / n * used
       g.fillStyle = color('text')
       g.fillRect(x - .75, 8, 1.5, height - 8)
       g.beginPath(); g.arc(x, 6, 3, 0, 7); g.fill()
@@ -71,7 +75,7 @@ export function Strip({ occurrences, zone, job }) {
   }, [list, width, at, nowAt, theme.value])
   const pick = (e) => {
     const r = canvas.current.getBoundingClientRect()
-    setAt(Math.max(0, Math.min(n - 1, Math.floor((e.clientX - r.left) / r.width * n))))
+    setAt(Math.max(0, Math.min(n - 1, Math.floor((e.clientX - r.left) / used * n))))
   }
   const key = (e) => {
     const page = Math.max(1, Math.round(n / 10)), last = nowAt > 0 ? nowAt - 1 : n - 1, cur = at < 0 ? last : at
@@ -80,7 +84,8 @@ export function Strip({ occurrences, zone, job }) {
     if (next !== undefined) { e.preventDefault(); setAt(Math.max(0, Math.min(n - 1, next))) }
     else if (e.key === 'Enter' && list[cur]?.run_id) go(toRun({ ...list[cur], namespace: job?.namespace }))
   }
-  const o = list[at]
+  const o = list[at], [first, last] = [list[0], list[n - 1]].map((x) => Date.parse(x.scheduled_at))
+  const end = (t) => clock(t, zone, { seconds: last - first < 7200e3, date: last - first > 43200e3 })
   const when = (x) => clock(Date.parse(x.scheduled_at), zone) + (x.last ? ' to ' + clock(Date.parse(x.last), zone) : '')
   const say = (x) => `${when(x)}: ${parts(x).map(([f, k]) => x.count > 1 ? `${count(k)} ${f}` : f).join(', ')}${
     x.reason && x.reason !== x.fate ? ', ' + x.reason.replaceAll('_', ' ') : ''}`
@@ -91,13 +96,12 @@ export function Strip({ occurrences, zone, job }) {
       onPointerMove=${pick} onPointerLeave=${() => setAt(-1)} onPointerDown=${pick} onKeyDown=${key}
         onBlur=${() => setAt(-1)}
       onClick=${() => o?.run_id && go(toRun({ ...o, namespace: job?.namespace }))}></canvas>
-    <div class="axis"><span>${clock(Date.parse(list[0].scheduled_at), zone, { seconds: false })}</span>
-      <span>${zone}</span>
-      <span>${clock(Date.parse(list[n - 1].scheduled_at), zone, { seconds: false })}</span></div></div>
+    <div class="axis" style=${{ width: Math.min(width, Math.max(used, 260)) + 'px' }}><span>${end(first)}</span>
+      <span>${zone}</span>${n > 1 && html`<span>${end(last)}</span>`}</div></div>
     <div class="readout">${o ? html`<strong>${when(o)}</strong>${parts(o).map(([f, k]) =>
       html`<${Status} of=${f} label=${o.count > 1 ? `${f} ${count(k)}` : f}/>`)}
         ${o.reason && o.reason !== o.fate && html`<span>${o.reason.replaceAll('_', ' ')}</span>`}
-          ${o.attempts > 1 && html`<span>${o.attempts} attempts</span>`}
+          ${o.attempts > 1 && html`<span>${o.attempts} attempts</span>`}${o.redriven && html`<span>redriven</span>`}
         ${o.duration_ms != null && o.fate !== 'upcoming' && html`<span class="muted">took ${duration(o.duration_ms)}
           </span>`}${o.lag_ms != null && o.started_at && html`<span class="muted">lag ${duration(o.lag_ms)}</span>`}
         <span class="muted"><${Time} at=${o.scheduled_at} zone=${zone}/></span>`
@@ -115,8 +119,9 @@ function Legend({ list }) {
 
 export const Sum = ({ of }) => html`<div class="sum"><span><b>${count(of.expected)}</b>expected</span>
   <span><b>${count(of.ran)}</b>ran</span>${of.open > 0 && html`<span><b>${count(of.open)}</b>open</span>`}
-  <span><b>${count(of.explained)}</b>explained</span>
-  <span class=${of.unaccounted ? 'bug' : ''}><b>${count(of.unaccounted)}</b>unaccounted
+  <span title="They did not run, and it is known why."><b>${count(of.explained)}</b>not run, explained</span>
+  <span class=${of.unaccounted ? 'bug' : ''} title="The schedule has them, and there is no trace of them.">
+    <b>${count(of.unaccounted)}</b>unaccounted
     ${of.unaccounted ? ': this is a bug in Carillon, please report it' : ''}</span></div>`
 
 /** The last outcomes in a row of a list, oldest first. */
