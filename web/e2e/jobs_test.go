@@ -102,15 +102,22 @@ func TestPreviewOfTimesThatDependOnTheJob(t *testing.T) {
 	b.fill("#f-schedule", "@every 10m")
 	b.sees("The first run is at most 10 min after its creation")
 	b.until("no times", `document.querySelector('.preview .times') === null`)
+	b.picture("new-every-light-1280", 1280)
 	b.fill("#f-schedule", "every 5 seconds")
 	b.sees(`for an interval, "@every 5s"`)
 	b.fill("#f-schedule", "H * * * *")
 	b.sees("H depends on the id that the job gets")
 	b.until("some times", `document.querySelectorAll('.preview .times tbody tr').length === 3`)
+	b.picture("new-spread-light-1280", 1280)
 	b.fill("#f-name", "spread")
 	b.fill("#p-url", "http://127.0.0.1:1/")
 	b.click("button", "Create")
 	b.until("the job", `location.pathname === '/ui/jobs/spread'`)
+	narrow := open(t, "http://"+n.Addr, look{"dark", "UTC", 320})
+	narrow.visit("/ui/jobs/new")
+	narrow.fill("#f-schedule", "every 5 seconds")
+	narrow.sees(`for an interval, "@every 5s"`)
+	narrow.picture("new-wrong-dark-320", 320)
 	b.until("its minute", `/at minute \d+ of every hour/.test(document.querySelector('.title')?.innerText)`)
 }
 
@@ -339,4 +346,26 @@ func TestFailuresOfAnotherNamespace(t *testing.T) {
 	b.until("what fails", `document.querySelector('.failure')?.innerText.includes('team-a: breaks')`)
 	b.click(".failure", "1")
 	b.until("its letters", `document.querySelector('details.group[open]')?.innerText.includes('exit status 9')`)
+}
+
+// The strip of a few seconds has bars of a bounded width and an axis that tells its ends apart.
+func TestStripOfSomeSeconds(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	create(t, n, "young", "@every 1s", "true")
+	ran(t, n, "young", job.RunSucceeded)
+	for _, l := range []look{usual, {"dark", "UTC", 320}} {
+		b := open(t, "http://"+n.Addr, l)
+		b.visit("/ui/jobs/young")
+		b.until("the ends", `(() => { const [a, , z] = [...document.querySelectorAll('.strip .axis span')].map((e) => e.innerText)
+			return /^\d\d:\d\d:\d\d$/.test(a) && /^\d\d:\d\d:\d\d$/.test(z) && a !== z })()`)
+		if widest := eval[float64](b, `(() => { const c = document.querySelector('.strip canvas'), s = devicePixelRatio
+			const d = c.getContext('2d').getImageData(0, c.height - 6 * s, c.width, 1).data
+			let most = 0, run = 0
+			for (let x = 0; x < c.width; x++) { run = d[4 * x + 3] > 200 ? run + 1 : 0; most = Math.max(most, run) }
+			return most / s })()`); widest > 24 {
+			t.Errorf("a bar has %v pixels", widest)
+		}
+		b.picture("job-young-"+l.theme, l.width)
+	}
 }

@@ -112,7 +112,7 @@ func TestDeadLettersLeaveATrace(t *testing.T) {
 	ran(t, n, "mended", job.RunSucceeded)
 	b := open(t, "http://"+n.Addr, usual)
 	b.visit("/ui/jobs/mended")
-	b.until("its letter", `/1 dead letter of/.test(document.querySelector('.banner.warn')?.innerText)`)
+	b.until("its letter", `/1 dead letter to/.test(document.querySelector('.banner.warn')?.innerText)`)
 	b.picture("job-letters-light-1280", 1280)
 	call(t, n, "POST", "/dead:redrive", `{"all":true}`)
 	b.until("no letter", `document.querySelector('.banner.warn') === null`)

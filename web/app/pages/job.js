@@ -143,7 +143,7 @@ function Failing({ runs, job }) {
     r.status === 'succeeded')
   const bad = well < 0 ? ended : ended.slice(0, well), more = well < 0 && runs.length > 199
   if (!bad.length) return n > 0 && html`<div class="banner warn"><${Icon} name="octagon"/><div class="grow"><p><strong>
-    ${letters}</strong> of runs that failed for good: redrive or purge them.</p></div>${link}</div>`
+    ${letters}</strong> to redrive or purge.</p></div>${link}</div>`
   return html`<div class="banner bad"><${Icon} name="cross"/><div class="grow"><p><strong>
     ${`Failing since ${more ? 'before ' : ''}`}<${Clock} at=${bad.at(-1).finished_at} zone=${job.timezone}/>
     ${`, ${count(bad.length)}${more ? '+' : ''} in a row${n ? `, ${letters}` : ''}`}</strong></p>
@@ -156,7 +156,7 @@ export function RunTable({ runs, short, named, foot, zone }) {
       html`<a class="main" href=${toRun(r)}><${Clock} at=${r.scheduled_at} zone=${zone}/></a>` :
       html`<span><${Clock} at=${r.first} zone=${zone}/>${r.count > 1 && html`<span class="sub">
         ${'to '}<${Clock} at=${r.last} zone=${zone}/></span>`}
-      </span>`, named ? '152px' : 'minmax(166px, 1fr)', 'lead'],
+      </span>`, named ? '168px' : 'minmax(166px, 1fr)', 'lead'],
     named && ['Job', (r) => r.job_deleted ? html`<span class="muted">deleted job ${r.job_name || r.job_id}</span>` :
       html`<a href=${toJob(r)} title=${r.job_name}>${r.job_name || r.job_id}</a>`, 'minmax(130px, 1fr)', 'wide'],
     ['Status', (r) => html`<${Status} of=${r.status} reason=${r.run_id ? undefined : r.reason}/>
