@@ -126,7 +126,7 @@ function Form({ base, start }) {
         onInput=${(e) => typed(e.target.value)}></textarea>${bad && html`<span class="wrong" role="alert">${bad}
         </span>`}</div>` : html`
       <fieldset><div class="pair">${field('name', 'Name', { autocomplete: 'off', spellcheck: false },
-        'letters, digits, - _ . @ +; unique in its namespace')}
+        'letters, digits, - _ . @ +')}
         ${!base && !who.value?.namespace && field('namespace', 'Namespace',
           { placeholder: 'default', autocomplete: 'off' })}</div></fieldset>
       <fieldset><legend>When</legend><div class="field"><label for="f-schedule">Schedule</label>
@@ -297,7 +297,7 @@ function Payload({ type, value, onChange, wrong: of, invalid }) {
     <input id=${'p-' + k} class="input" spellcheck=${false} autocomplete="off" value=${value[k] ?? ''}
     aria-invalid=${invalid('.' + k)} onInput=${(e) => set({ [k]: e.target.value })} ...${props}/>${wrong(k)}</div>`
   switch (type) {
-    case 'http': return html`<div class="pair" style=${{ gridTemplateColumns: '124px minmax(0, 1fr)' }}>
+    case 'http': return html`<div class="pair called">
       <div class="field"><label for="p-method">Method</label><select id="p-method" class="select"
       value=${value.method ?? ''} onChange=${(e) => set({ method: e.target.value })}>
       ${methods.map((m) => html`<option value=${m}>${m || (value.body == null ? 'GET' : 'POST') + ' (auto)'}
