@@ -87,9 +87,9 @@ func (f *scheduleFlags) preview(cmd *cobra.Command, a *app, args []string, count
 	if p.JobID, err = f.jobID(cmd.Context(), a); err != nil {
 		return client.PreviewResult{}, err
 	}
-	now := a.now()
-	r, err := wire.LocalPreview(p, now, nil)
-	if err == nil && (r.ByJob || p.Jitter > 0 && p.JobID == nil && len(r.Times) > 0) { // not where a program reads times
+	r, err := wire.LocalPreview(p, a.now(), nil)
+	if err == nil && p.JobID == nil && len(r.Times) > 0 && (r.ByJob || p.Jitter > 0) {
+		// Not where a program reads times.
 		fmt.Fprintln(cmd.ErrOrStderr(), "note: H, @every and jitter depend on the job, so the times of a job will "+
 			"differ from these; --name JOB shows those of an existing job")
 	}

@@ -110,7 +110,8 @@ func parseCron(expr string) (*cronFields, *Error) {
 	default:
 		return nil, scheduleError(
 			"write minute, hour, day of month, month and day of week, as in \"0 9 * * MON-FRI\", with seconds first "+
-				"if there are six; for an interval, \"@every 5s\"", "a cron expression has 5 or 6 fields, this one has %d", len(parts))
+				"if there are six; for an interval, \"@every 5s\"",
+			"a cron expression has 5 or 6 fields, this one has %d", len(parts))
 	}
 	first := 6 - len(parts)
 	for i, text := range parts {
