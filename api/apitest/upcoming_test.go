@@ -141,7 +141,7 @@ func TestUpcomingIsWhatTheSchedulesHave(t *testing.T) {
 func TestLoadIsProjected(t *testing.T) {
 	n := apitest.Start(t)
 	d := &day{t: t, n: n}
-	for i := range 40 {
+	for i := range 140 {
 		d.create(fmt.Sprint("every-", i), "@every 10m", "ok", nil)
 	}
 	now := n.Clock.Now()
@@ -154,19 +154,69 @@ func TestLoadIsProjected(t *testing.T) {
 		return l
 	}
 	for i, b := range load(5).Buckets {
-		if b.Kind != wire.LoadProjected || b.Count < 230 || b.Count > 250 && i > 0 {
+		if b.Kind != wire.LoadProjected || b.Count < 820 || b.Count > 860 && i > 0 {
 			t.Errorf("%+v", b)
 		}
 	}
 	d.create("seconds", "* * * * * *", "ok", nil)
-	l := load(24)
-	if len(l.Buckets) != 24 || l.ExactUntil != l.From {
+	l := load(48)
+	if len(l.Buckets) != 48 || l.ExactUntil != l.From {
 		t.Fatalf("%+v", l)
 	}
 	for _, b := range l.Buckets {
-		if b.Count < 3600+230 || b.Count > 3600+250 {
+		if b.Count < 3600+820 || b.Count > 3600+860 {
 			t.Errorf("%+v", b)
 		}
+	}
+}
+
+// A bucket names the jobs that are due in it, not all that have the same schedule; and what a rate goes on from later is
+// exact until then.
+func TestLoadNamesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	n := apitest.Start(t)
+	d := &day{t: t, n: n}
+	now := n.Clock.Now().Truncate(time.Hour).Add(time.Hour)
+	minutes := map[int]map[string]bool{}
+	for i := range 20 {
+		name := fmt.Sprint("hashed-", i)
+		d.create(name, "H * * * *", "ok", nil)
+		j, err := n.Backend.GetJob(t.Context(), name, api.Read{Space: anywhere})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sched, err := schedule.Parse("H * * * *", schedule.Options{Zone: "UTC", Seed: uint64(j.ID)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := sched.Next(now.Add(-time.Second))
+		if minutes[at.Minute()] == nil {
+			minutes[at.Minute()] = map[string]bool{}
+		}
+		minutes[at.Minute()][name] = true
+	}
+	ask := func(q wire.LoadQuery) wire.UpcomingLoad {
+		l, err := n.Backend.UpcomingLoad(t.Context(), q, api.Read{Space: anywhere})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for minute, due := range minutes {
+		at := job.At(now.Add(time.Duration(minute) * time.Minute))
+		l := ask(wire.LoadQuery{From: at, To: at + 60_000, Step: 60_000, Bucket: at})
+		if len(l.Top) != 1 || len(l.Top[0].Schedules) != 1 || l.ExactUntil != l.To {
+			t.Fatalf("minute %d: %+v", minute, l)
+		}
+		if s := l.Top[0].Schedules[0]; s.Jobs != int64(len(due)) || s.Count != int64(len(due)) || !due[s.Example] {
+			t.Errorf("minute %d: %+v, due are %v", minute, s, due)
+		}
+	}
+	d.create("seconds", "* * * * * *", "ok", nil)
+	at := job.At(now)
+	if l := ask(wire.LoadQuery{From: at, To: at + 48*3_600_000, Step: 3_600_000}); l.ExactUntil < at+24*3_600_000 ||
+		l.ExactUntil >= l.To {
+		t.Errorf("exact until %s", l.ExactUntil)
 	}
 }
 

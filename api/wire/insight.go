@@ -356,7 +356,7 @@ type LoadSchedule struct {
 	Schedule string `json:"schedule"`
 	Timezone string `json:"timezone"`
 	Count    int64  `json:"count"`
-	Jobs     int64  `json:"jobs"`
+	Jobs     int64  `json:"jobs"`    // that have something in the bucket
 	Example  string `json:"example"` // the name, or the id, of one of them
 }
 

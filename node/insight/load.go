@@ -21,10 +21,10 @@ const (
 	loadJobs = 10_000
 	// loadAlike is how many jobs are computed of those whose schedules differ by nothing but their phase, which comes
 	// from the job's number; the others are taken to be like these.
-	loadAlike = 16
+	loadAlike = 64
 	// loadTimes bounds how many occurrences of one schedule are computed, and loadSteps of all: behind that the rate so
 	// far goes on.
-	loadTimes = 20_000
+	loadTimes = 100_000
 	loadSteps = 2_000_000
 	// loadDay is for how long unless the request says otherwise, and maxLoadSteps in how many steps at most: two days
 	// by minute, four months by hour.
@@ -45,9 +45,12 @@ func (b *Service) UpcomingLoad(ctx context.Context, q wire.LoadQuery, rd api.Rea
 	}
 	from -= from % q.Step
 	to += (q.Step - to%q.Step) % q.Step
-	l := &load{b: b, space: rd.Space, from: from, to: to, step: q.Step, groups: map[loadKey]*loadGroup{},
+	l := &load{b: b, space: rd.Space, from: from, to: to, step: q.Step, bucket: -1, groups: map[loadKey]*loadGroup{},
 		out: wire.UpcomingLoad{From: job.Instant(from), To: job.Instant(to), StepMS: q.Step,
 			Buckets: []wire.LoadBucket{}}}
+	if at := int64(q.Bucket); at >= from && at < to {
+		l.bucket = (at - from) / q.Step
+	}
 	done, err := b.turn(ctx, rd)
 	if err != nil {
 		return l.out, err
@@ -75,10 +78,12 @@ type loadKey struct {
 // loadGroup is jobs with one schedule.
 type loadGroup struct {
 	jobs    int64
-	example string
 	alike   []loadJob // those that are computed: one, or some if the schedule depends on the job
 	counts  []float64 // by bucket
 	guessed bool      // not all of them are computed
+	beyond  int64     // from this bucket on a rate goes on
+	due     int64     // of those that are computed, how many have something in the bucket that is asked about
+	example string    // one of these
 }
 
 type loadJob struct {
@@ -93,6 +98,7 @@ type load struct {
 	b              *Service
 	space          api.Space
 	from, to, step int64
+	bucket         int64 // whose schedules are named; negative: of none
 	groups         map[loadKey]*loadGroup
 	scale          float64 // how many jobs one that was looked at stands for
 	steps          int
@@ -184,7 +190,7 @@ func (l *load) add(r *view.Reader, id job.ID, d *store.Definition) error {
 	}
 	g := l.groups[k]
 	if g == nil {
-		g = &loadGroup{example: cmp.Or(spec.Name, id.String())}
+		g = &loadGroup{beyond: math.MaxInt64}
 		l.groups[k] = g
 	}
 	g.jobs++
@@ -217,7 +223,12 @@ func (l *load) sum(ctx context.Context) error {
 		}
 		g.counts = make([]float64, n)
 		for i := range g.alike {
-			l.count(g, &g.alike[i])
+			j := &g.alike[i]
+			before := l.asked(g)
+			if l.count(g, j); l.asked(g) > before {
+				g.due++
+				g.example = cmp.Or(g.example, j.spec.Name, j.id.String())
+			}
 		}
 		factor := l.scale * float64(g.jobs) / float64(len(g.alike))
 		for i, c := range g.counts {
@@ -226,7 +237,7 @@ func (l *load) sum(ctx context.Context) error {
 			}
 			g.counts[i] = c * factor
 			total[i] += g.counts[i]
-			guessed[i] = guessed[i] || g.guessed || l.out.Sampled
+			guessed[i] = guessed[i] || g.guessed || int64(i) >= g.beyond || l.out.Sampled
 		}
 	}
 	l.out.ExactUntil = l.out.To
@@ -241,6 +252,14 @@ func (l *load) sum(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// asked is how many occurrences a group has so far in the bucket that is asked about.
+func (l *load) asked(g *loadGroup) float64 {
+	if l.bucket < 0 {
+		return 0
+	}
+	return g.counts[l.bucket]
 }
 
 // count adds the occurrences of one job to its group.
@@ -263,6 +282,8 @@ func (l *load) count(g *loadGroup, j *loadJob) {
 		if l.steps++; n == loadTimes || l.steps > loadSteps {
 			if n > 0 {
 				l.extend(g, max(l.from, at+delay), float64(n)/float64(at-first+1))
+			} else {
+				g.guessed = true
 			}
 			return
 		}
@@ -277,7 +298,7 @@ func (l *load) count(g *loadGroup, j *loadJob) {
 
 // extend goes on at a rate of occurrences a millisecond.
 func (l *load) extend(g *loadGroup, from int64, rate float64) {
-	g.guessed = true
+	g.beyond = min(g.beyond, (from-l.from)/l.step)
 	for i := (from - l.from) / l.step; i < int64(len(g.counts)); i++ {
 		begin := max(from, l.from+i*l.step)
 		g.counts[i] += rate * float64(l.from+(i+1)*l.step-begin)
@@ -291,9 +312,9 @@ func (l *load) top(at int64) {
 	if i := (at - l.from) / l.step; at >= l.from && at < l.to {
 		for k, g := range l.groups {
 			if c := int64(math.Round(g.counts[i])); c > 0 {
+				due := l.scale * float64(g.due) * float64(g.jobs) / float64(len(g.alike))
 				out.Schedules = append(out.Schedules, wire.LoadSchedule{Schedule: k.expr,
-					Timezone: cmp.Or(k.zone, "UTC"), Count: c,
-					Jobs: int64(math.Round(float64(g.jobs) * l.scale)), Example: g.example})
+					Timezone: cmp.Or(k.zone, "UTC"), Count: c, Jobs: int64(math.Round(due)), Example: g.example})
 			}
 		}
 	}
