@@ -25,7 +25,7 @@ export function bind(keys) {
 }
 
 let pending = 0
-function move(step) {
+export function move(step) {
   const rows = [...document.querySelectorAll('[data-row]')]
   if (!rows.length) return
   const at = rows.findIndex((r) => r.contains(document.activeElement))
@@ -37,8 +37,8 @@ function move(step) {
 document.addEventListener('keydown', (e) => {
   if (!keysOn.value || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return
   const el = e.target
-  if (el instanceof Element && (el.closest('input:not([type=checkbox]), textarea, select, dialog[open]') ||
-    el.isContentEditable)) return
+  if (el instanceof Element && (el.isContentEditable ||
+    el.closest('input:not([type=checkbox], [type=range]), textarea, select, dialog[open]'))) return
   const now = Date.now()
   if (pending > now && places[e.key]) {
     pending = 0
@@ -52,7 +52,7 @@ document.addEventListener('keydown', (e) => {
   switch (e.key) {
     case 'g': pending = now + 1200; break
     case '/': {
-      const find = document.querySelector('[data-search]') ?? document.querySelector('#find')
+      const find = document.querySelector('#find')
       if (find) { e.preventDefault(); find.focus(); find.select?.() }
       break
     }

@@ -1,12 +1,12 @@
 import { html, render, useEffect, useState, signal } from './ui.js'
-import { place, namespace, setQuery, to, go } from './router.js'
-import { who, locked, identify, setToken, staleness, hasToken } from './api.js'
+import { place, namespace, setQuery, to, toJob, toMain, go } from './router.js'
+import { get, who, locked, identify, setToken, staleness, hasToken } from './api.js'
 import { link, cluster, stats, node } from './live.js'
-import { theme, flip } from './look.js'
+import { choice, flip } from './look.js'
 import { helpOpen, keysOn, setKeys, places } from './keys.js'
 import { count, duration, lost, second } from './time.js'
 import { Icon, Bell } from './parts/icons.js'
-import { Asking, Dialog, Empty, Failure, Toasts } from './parts/bits.js'
+import { Asking, Dialog, Empty, Failure, Toasts, useSettled } from './parts/bits.js'
 
 // A view is loaded when it is first opened.
 const resources = () => import('./pages/resources.js'), runs = () => import('./pages/runs.js'),
@@ -40,7 +40,8 @@ const menuOpen = signal(false)
 function Nav() {
   const path = place.value.path
   const here = (p) => p === '/' ? path === '/' : path === p || path.startsWith(p + '/')
-  const badge = { '/runs': stats.value?.running, '/dead': stats.value?.dead }
+  // They are those of all namespaces.
+  const badge = namespace() && namespace() !== '*' ? {} : { '/runs': stats.value?.running, '/dead': stats.value?.dead }
   const c = cluster.value
   return html`<nav id="nav" class=${'nav' + (menuOpen.value ? ' open' : '')} aria-label="Main">
     <a class="brand" href=${to('/')}><${Bell}/>Carillon</a>
@@ -68,24 +69,32 @@ function LivePill() {
 }
 
 function Top() {
-  const [text, setText] = useState('')
+  const [text, setText] = useState(''), [found, setFound] = useState([])
+  const settled = useSettled(text.trim())
+  useEffect(() => {
+    if (settled) get('/jobs', { q: settled, limit: 8 }).then((d) => setFound(d.jobs), () => setFound([]))
+  }, [settled])
   const find = (e) => {
     e.preventDefault()
-    const t = text.trim()
+    const t = text.trim(), job = found.find((j) => j.name === t)
     if (!t) return
     setText('')
     e.target.querySelector('input').blur()
-    go(/^r_/.test(t) ? to('/runs/' + encodeURIComponent(t)) : /^j_/.test(t) ? to('/jobs/' + encodeURIComponent(t)) :
-      to('/jobs', { q: t }))
+    go(job ? toJob(job) : /^r_/.test(t) ? to('/runs/' + encodeURIComponent(t)) :
+      /^j_/.test(t) ? to('/jobs/' + encodeURIComponent(t)) : to('/jobs', { q: t }))
   }
   const ns = namespace(), own = who.value?.namespace
   return html`<header class="top">
     <button class="button quiet icon-only menu" aria-label="Menu" aria-expanded=${menuOpen.value} aria-controls="nav"
-      onClick=${() => { menuOpen.value = !menuOpen.value }}><${Icon} name="menu"/></button>
+      onClick=${() => { menuOpen.value = !menuOpen.value }}><${Icon} name="menu"/>
+      ${stats.value?.dead > 0 && html`<span class="dot"></span>`}</button>
     <form class="find" role="search" onSubmit=${find}><${Icon} name="search"/>
       <label class="sr" for="find">Find a job, or open a run by its id</label>
       <input id="find" class="input" placeholder="Find a job or run" autocomplete="off" value=${text}
-        onInput=${(e) => setText(e.target.value)}/><kbd aria-hidden="true">/</kbd></form>
+        list="found" onInput=${(e) => setText(e.target.value)} onKeyDown=${(e) => {
+        if (e.key === 'Escape') { setText(''); toMain() } }}/>
+      <datalist id="found">${text && found.map((j) => html`<option value=${j.name}></option>`)}</datalist>
+      <kbd aria-hidden="true">/</kbd></form>
     <span class="space"></span>
     ${own ? html`<span class="pill hide-small">${own}</span>` : html`<label class="label hide-small"
       for="ns">Namespace</label>
@@ -97,8 +106,8 @@ function Top() {
     <${LivePill}/>
     <button class="button quiet icon-only hide-small" aria-label="Keyboard shortcuts" title="Keys (?)"
       onClick=${() => { helpOpen.value = true }}><${Icon} name="keyboard"/></button>
-    <button class="button quiet icon-only" aria-label=${theme.value === 'dark' ? 'Light theme' : 'Dark theme'}
-      title="Theme (t)" onClick=${flip}><${Icon} name=${theme.value === 'dark' ? 'sun' : 'moon'}/></button>
+    <button class="button quiet icon-only" aria-label=${'Theme: ' + choice.value}
+      title=${`Theme: ${choice.value} (t)`} onClick=${flip}><${Icon} name=${choice.value}/></button>
   </header>`
 }
 
@@ -133,7 +142,8 @@ function Help() {
   if (!helpOpen.value) return null
   const keys = [...Object.entries(places).map(([k, [name]]) => [['g', k], name]), [['/'], 'Search'],
     [['j'], 'Next row'], [['k'], 'Previous row'], [['Enter'], 'Open the row'], [['x'], 'Select the row'],
-    [['n'], 'New job'], [['e'], 'Edit the job that is open'], [['p'], 'Pause or resume it'], [['t'], 'Light or dark'],
+    [['n'], 'New job'], [['e'], 'Edit the job that is open'], [['p'], 'Pause or resume it'],
+    [['t'], 'Theme: light, dark, as the system has it'],
       [['?'], 'This list']]
   return html`<${Dialog} title="Keys" onClose=${() => { helpOpen.value = false }}
     footer=${html`<button class="button" onClick=${() => { helpOpen.value = false }}>Close</button>`}>
@@ -194,7 +204,7 @@ function App() {
   if (failed) return html`<main class="login"><${Failure} error=${failed} retry=${begin}/></main>`
   if (!who.value) return null
   return html`<a class="skip" href="#main" onClick=${(e) => { e.preventDefault();
-    document.getElementById('main').focus() }}>Skip to the content</a>
+    toMain() }}>Skip to the content</a>
     <div class=${'shell' + (lost.value ? ' old' : '')}><${Nav}/><div><${Top}/>
       <main id="main" class="main" tabindex="-1"><${Banners}/><${View}/></main></div></div>
     <${Toasts}/><${Asking}/><${Help}/>`

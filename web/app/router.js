@@ -50,8 +50,9 @@ export function setQuery(changes, { push = false } = {}) {
 /** A new view begins at its top, and there keyboards and screen readers go on. */
 function arrived() {
   scrollTo(0, 0)
-  document.getElementById('main')?.focus({ preventScroll: true })
+  toMain()
 }
+export const toMain = () => document.getElementById('main')?.focus({ preventScroll: true })
 
 addEventListener('popstate', () => { place.value = read() })
 document.addEventListener('click', (e) => {

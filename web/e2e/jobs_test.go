@@ -369,3 +369,33 @@ func TestStripOfSomeSeconds(t *testing.T) {
 		b.picture("job-young-"+l.theme, l.width)
 	}
 }
+
+// The list says how many match, and which jobs fail or have to be started by hand; from the filter the keyboard goes on
+// to what was found.
+func TestFindingAJob(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	for i := range 5 {
+		create(t, n, fmt.Sprint("export-", i), "@hourly", "true")
+	}
+	create(t, n, "by-hand", "@manual", "true")
+	create(t, n, "breaks", "@every 1s", "exit 3", `"retry":{"max_retries":0}`)
+	ran(t, n, "breaks", job.RunDead)
+	b := open(t, "http://"+n.Addr, usual)
+	b.visit("/ui/jobs")
+	b.sees("7 in all")
+	b.chip("failing")
+	b.chip("manual")
+	b.fill("[aria-label='Name contains']", "port-3")
+	b.press("\r")
+	b.until("the focus on what was found", `document.activeElement.textContent === 'export-3'`)
+	b.sees("1 of 7 match")
+	b.press("/")
+	b.until("the search", `document.activeElement.id === 'find'`)
+	b.press("abc\x1b")
+	b.until("it is left", `document.activeElement.id !== 'find' && document.getElementById('find').value === ''`)
+	b.fill("#find", "export-4")
+	b.until("names to choose from", `document.querySelector('#found option')?.value === 'export-4'`)
+	b.press("\r")
+	b.until("the job", `location.pathname === '/ui/jobs/export-4'`)
+}

@@ -159,11 +159,13 @@ func TestDeadLettersInGroups(t *testing.T) {
 	const group = `[...document.querySelectorAll('details.group')].find((e) => e.textContent.includes('order'))`
 	eval[bool](b, group+`.querySelector('summary').click() === undefined`)
 	b.click("details[open] button", "Redrive the first ten")
-	b.sees("10 runs are back to work")
+	b.click("dialog button", "Redrive 10")
+	b.sees("10 dead letters redriven")
 	b.until("ten fewer", group+`.querySelector('.num').textContent === `+quote(number(each-10)))
-	b.click("details[open] button", "Redrive the rest")
-	b.click("dialog button", "Redrive")
-	b.sees(number(each-10) + " runs are back to work")
+	b.click("details[open] button", "Redrive these "+number(each-10))
+	b.sees("Those with the error “order <n> has no items”.")
+	b.click("dialog button", "Redrive "+number(each-10))
+	b.sees(number(each-10) + " dead letters redriven")
 	b.until("two groups", `document.querySelectorAll('details.group').length === 2`)
 	if rows := eval[int](b, `document.querySelectorAll('[data-row]').length`); rows > 200 {
 		t.Errorf("%d rows", rows)

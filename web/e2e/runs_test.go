@@ -61,6 +61,8 @@ func TestARunThatWasRedriven(t *testing.T) {
 	b.click("[aria-label=Attempt] button", "1")
 	b.sees("said by 1")
 	b.click("button", "Redrive")
+	b.sees("The run of second that was scheduled at")
+	b.click("dialog button", "Redrive 1")
 	b.chip("succeeded")
 	b.until("that it died before", `/Redriven\s+after it died of attempt 2/.test(document.querySelector('.facts').innerText)`)
 	b.click("[aria-label=Attempt] button", "2")

@@ -64,8 +64,9 @@ function Node({ m, s, changed }) {
       ${gone ? 'unreachable' : m.leaving ? 'leaving' : m.leader ? 'leader' : m.suffrage}</span></h3>
     ${m.problem && html`<p class="small s-missed">${m.problem}</p>`}
     <${Facts} rows=${[['Address', html`<code>${m.address}</code>`], ['Version',
-      `${m.version ?? '–'}, level ${m.level ?? '–'}`], ['Behind', m.lag == null ? '–' : m.lag ?
-      `${count(m.lag)} entries` : 'nothing'], ['Clock', m.skew_ms == null ? '–' : Math.abs(m.skew_ms) < 2 ? 'right' :
+      `${m.version ?? '–'}, level ${m.level ?? '–'}`], ['Log', m.lag == null ? '–' : m.lag ?
+      `${count(m.lag)} entries behind` : 'up to date'],
+      ['Clock', m.skew_ms == null ? '–' : Math.abs(m.skew_ms) < 2 ? 'exact' :
       `${m.skew_ms > 0 ? '+' : ''}${m.skew_ms} ms`],
       ['Disk', m.disk && html`${bytes(m.disk.free_bytes)} free of ${bytes(m.disk.total_bytes)}
         <${Meter} value=${m.disk.total_bytes - m.disk.free_bytes} of=${m.disk.total_bytes} label="Disk in use"/>`],

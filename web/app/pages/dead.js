@@ -1,9 +1,9 @@
 import { html, useState } from '../ui.js'
-import { get, send } from '../api.js'
+import { get, send, who } from '../api.js'
 import { useData } from '../data.js'
 import { place, setQuery, to, toJob, toRun } from '../router.js'
-import { Clock, count, Time } from '../time.js'
-import { Act, ask, Copy, Load, Panel, Table, Title, toast } from '../parts/bits.js'
+import { clock, Clock, count, localZone, Time } from '../time.js'
+import { Act, ask, Copy, Load, Panel, Still, Table, Title, toast } from '../parts/bits.js'
 import { Icon } from '../parts/icons.js'
 
 /** A node that is busy counts some thousand letters at a time; those of one cause are added up. */
@@ -31,21 +31,25 @@ export default function Dead() {
   const letters = useData((abort) => get('/dead', { job, limit: 100, cursor }, { abort }), [ns, job, cursor],
     { topics: ['dead'], every: 5000 })
   // Known where all of them were looked at: the total is that of all namespaces.
-  const all = groups.data && !groups.data.next_cursor && !groups.data.left_out ?
+  const n = groups.data && !groups.data.next_cursor && !groups.data.left_out ?
     groups.data.groups.reduce((n, g) => n + g.count, 0) : undefined
   const changed = () => { groups.reload(); letters.reload() }
+  const which = { body: job ? { job } : { all: true }, n, changed, what: 'all ' + (n ? count(n) : '') +
+    (job ? ' of ' + job : ''), scope: job ? `All dead letters of the job ${job}.` :
+    `All dead letters of the namespace ${ns || who.value.namespace || 'default'}.`,
+    not: ns === '*' && 'Choose one namespace, or act on an error below.' }
+  const some = letters.data?.dead?.length > 0 || cursor
   return html`<${Title} title="Dead letters"
     sub="Runs that have used up their attempts. Redrive runs them again; purge removes them."
-      actions=${letters.data?.dead?.length > 0 && html`<${Redrive} body=${job ? { job } : { all: true }}
-        n=${all} name=${job ? `those of ${job}` : 'all of them'} changed=${changed} label="Redrive all"/>
-        <${Purge} body=${job ? { job } : { all: true }} n=${all} changed=${changed}/>`}/>
+      actions=${some && html`<${Redrive} ...${which}/><${Purge} ...${which}/>`}/>
     ${job && html`<div class="toolbar"><span class="pill">job ${job}</span>
-      <a class="button quiet" href=${to('/dead')}>Clear</a></div>`}
-    <${Panel} title="By error" of=${groups} aside=${groups.data?.next_cursor ?
-      `the newest ${count(groups.data.scanned)} letters` : ''}>
-      <${Load} of=${groups} bones=${4} empty=${none}>${(d) => d.groups.map((g) =>
-        html`<${Group} key=${g.key} g=${g} open=${q.get('group') === g.key} changed=${changed}/>`)}<//><//>
-    <${Panel} title="Letters" className="after"><${Load} of=${letters} bones=${6} empty=${none}>
+      <a class="button quiet" href=${to('/dead')}>Show all jobs</a></div>`}
+    ${groups.data?.groups.length !== 0 && html`<${Panel} title="By error" of=${groups}
+      aside=${groups.data?.next_cursor ? `the newest ${count(groups.data.scanned)} letters` : ''}>
+      <${Load} of=${groups} bones=${4}>${(d) => html`<${Still} rows=${d.groups} id=${(g) => g.key}>${(rows, gone) =>
+        rows.map((g) => html`<${Group} key=${g.key} g=${g} gone=${gone(g)} open=${q.get('group') === g.key}
+        changed=${changed}/>`)}<//>`}<//><//>`}
+    <${Panel} title="One by one" className="after"><${Load} of=${letters} bones=${6} empty=${none}>
       ${(d) => html`<${Table} label="Dead letters" rows=${d.dead} id=${(l) => l.dead_id} cols=${[
       ['Job', (l) => html`<a class="main" href=${toJob(l)}>${l.job_name || l.job_id}</a>`, 'minmax(120px, 1fr)',
         'lead'], ['Scheduled', (l) => html`<a href=${toRun(l)}><${Clock} at=${l.scheduled_at}/></a>`, '170px'],
@@ -53,65 +57,61 @@ export default function Dead() {
         (l.reason ?? '').replaceAll('_', ' ')}</span>`, 'minmax(140px, 2fr)', 'wide'],
         ['Attempts', (l) => l.attempt, '66px', 'num minor'], ['Died', (l) => html`<${Time} at=${l.finished_at}/>`,
         '100px', 'said'],
-      ['', (l) => html`<${Redrive} body=${{ ids: [l.dead_id] }} of=${l} n=${1} name="it" changed=${changed}
-        label="Redrive"
-        quiet/>`, '84px', 'actions']]}/>
+      ['', (l) => html`<${Redrive} body=${{ ids: [l.dead_id] }} of=${l} n=${1} changed=${changed} quiet/>`, '84px',
+        'actions']]}/>
       ${(d.next_cursor || cursor) && html`<div class="more">${cursor &&
         html`<button class="button" onClick=${() => setQuery({ cursor: '' }, { push: true })}>First page</button>`}
         ${d.next_cursor && html`<button class="button" onClick=${() =>
         setQuery({ cursor: d.next_cursor }, { push: true })}>Next page</button>`}</div>`}`}<//><//>`
 }
-const none = { when: (d) => !(d.groups ?? d.dead).length, icon: 'check', title: 'No dead letters',
+const none = { when: (d) => !d.dead.length, icon: 'check', title: 'No dead letters',
   text: 'A run comes here when its last attempt has failed.' }
 
-function Group({ g, open, changed }) {
-  const [tried, setTried] = useState(false)
-  return html`<details class="group" open=${open}><summary><b class="num">${count(g.count)}</b><span class="grow">
-    <span class="mono wrap block">${g.sample?.error || g.error || 'no error text'}</span>
+function Group({ g, open, changed, gone }) {
+  const [tried, setTried] = useState(false), ten = g.count > 10
+  const which = { of: g, changed, scope: `Those with the error “${g.error || 'no error text'}”.` }
+  return html`<details class="group" open=${open} inert=${gone}><summary><b class="num">${count(g.count)}</b>
+    <span class="grow"><span class="mono wrap block">${g.sample?.error || g.error || 'no error text'}</span>
     <span class="muted tiny">${count(g.jobs)}${g.more} ${g.jobs === 1 ? 'job' : 'jobs'} · since <${Clock}
-    at=${g.first}/> · last <${Time} at=${g.last}/></span></span></summary>
+    at=${g.first}/> · last <${Time} at=${g.last}/></span></span><${Icon} name="right"/></summary>
     <div class="body stack"><div class="row wrapping small">${g.job_names.map((n) =>
       html`<a class="tag" href=${toJob({ name: n, namespace: g.namespace })}>${n}</a>`)}
       ${g.jobs > g.job_names.length && html`<span class="muted">and ${count(g.jobs - g.job_names.length)} more</span>`}
-      </div>
-      <div class="command"><code tabindex="0">${g.error}</code><${Copy} text=${g.sample?.error}/></div>
-      <div class="row wrapping">${g.count > 10 && html`<${Redrive} body=${{ group: g.key, max: 10 }} of=${g} n=${10}
-        name="the first ten" changed=${() => { setTried(true); changed() }} label="Redrive the first ten"/>`}
-        <${Redrive} body=${{ group: g.key }} of=${g} n=${g.count} name="the rest" changed=${changed}
-          label=${g.count > 10 ? 'Redrive the rest' : `Redrive ${g.count}`}/>
-          <${Purge} body=${{ group: g.key }} of=${g} n=${g.count} changed=${changed}/>
+      <${Copy} text=${g.sample?.error} label="Copy the error"/></div>
+      <div class="row wrapping">${ten && html`<${Redrive} ...${which} body=${{ group: g.key, max: 10 }} n=${10}
+        what="the first ten" changed=${() => { setTried(true); changed() }}/>`}
+        <${Redrive} ...${which} body=${{ group: g.key }} n=${g.count} what=${ten ? `these ${count(g.count)}` :
+          count(g.count)}/>
+        <${Purge} ...${which} body=${{ group: g.key }} n=${g.count} what=${`these ${count(g.count)}`}/>
         ${tried && html`<span class="small muted">Check that they succeed before you redrive the rest.</span>`}</div>
           </div></details>`
 }
 
 const within = (thing) => thing ? { namespace: thing.namespace } : {}
-
-export function Redrive({ body, of, n, name, changed, label, quiet }) {
-  const click = async () => {
-    if (!(n <= 10) && !await ask({ title: `Redrive ${n ? count(n) : 'all'} dead letters?`,
-      text: 'Each runs with the current definition of its job, one at a time per job, after what is due.',
-      yes: 'Redrive' })) return
-    try {
-      const r = await send('POST', '/dead:redrive', { body, params: within(of) })
-      toast(`${count(r.count)} ${r.count === 1 ? 'run is' : 'runs are'} back to work.`,
-        { href: to('/runs') })
-    } catch (e) { toast(e.detail, { detail: e.remedy, bad: true }) }
-    changed()
-  }
-  return html`<${Act} className=${quiet ? 'quiet' : ''} title=${`Run ${name} again`} onClick=${click}>
-    ${!quiet && html`<${Icon} name="retry"/>`}${label}<//>`
+const letters = (n) => n === 1 ? '1 dead letter' : `${n == null ? 'all' : count(n)} dead letters`
+/** What a question is about: the letters of an error, of a job, of a namespace, or one. */
+const about = (l, scope) => scope ?? `The run of ${l.job_name || l.job_id} that was scheduled at ${
+  clock(Date.parse(l.scheduled_at), localZone)}.`
+const act = async (changed, said, fn) => {
+  try { toast(...said(await fn())) } catch (e) { toast(e.detail, { detail: e.remedy, bad: true }) }
+  changed()
 }
 
-function Purge({ body, of, n, changed }) {
-  const click = async () => {
-    if (!await ask({ title: `Purge ${n ? count(n) : 'all'} dead letters?`,
-      text: 'They cannot be redriven afterwards. The history of their runs stays.', yes: 'Purge', danger: true,
-      type: n > 10 ? n : undefined })) return
-    try {
-      const r = await send('DELETE', '/dead', { body, params: within(of) })
-      toast(`${count(r.count)} dead letters were purged.`)
-    } catch (e) { toast(e.detail, { detail: e.remedy, bad: true }) }
-    changed()
-  }
-  return html`<${Act} className="danger" onClick=${click}>Purge<//>`
+export function Redrive({ body, of, n, what = '', scope, changed, quiet, not }) {
+  const click = async () => await ask({ title: `Redrive ${letters(n)}?`, yes: n ? `Redrive ${count(n)}` : 'Redrive all',
+    text: about(of, scope) + ' Runs use the current definition of their job, one at a time per job, after what is due.'
+  }) && act(changed, (r) => [`${letters(r.count)} redriven.`, { href: to('/runs'), detail: [
+    r.gone && `${count(r.gone)} left: their job is deleted.`, r.open && `${count(r.open)} left: their run is open.`
+  ].filter(Boolean).join(' ') }], () =>
+    send('POST', '/dead:redrive', { body, params: within(of) }))
+  return html`<${Act} className=${quiet ? 'quiet' : ''} not=${not} onClick=${click}>
+    ${!quiet && html`<${Icon} name="retry"/>`}Redrive ${what}<//>`
+}
+
+function Purge({ body, of, n, what, scope, changed, not }) {
+  const click = async () => await ask({ title: `Purge ${letters(n)}?`, danger: true, type: n > 10 ? n : undefined,
+    text: about(of, scope) + ' They cannot be redriven afterwards. The history of their runs stays.',
+    yes: n ? `Purge ${count(n)}` : 'Purge all' }) && act(changed, (r) => [`${letters(r.count)} purged.`], () =>
+    send('DELETE', '/dead', { body, params: within(of) }))
+  return html`<${Act} className="danger" not=${not} onClick=${click}>Purge ${what}<//>`
 }

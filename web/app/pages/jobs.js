@@ -1,6 +1,7 @@
 import { html, signal, useEffect, useRef, useState } from '../ui.js'
 import { get, newKey, sendLines } from '../api.js'
 import { collect, useData } from '../data.js'
+import { move } from '../keys.js'
 import { namespace, place, setQuery, to, toJob } from '../router.js'
 import { count, Due } from '../time.js'
 import { Act, ActLink, ask, attempt, Dialog, Load, Panel, Table, Title, toast, useSettled } from '../parts/bits.js'
@@ -25,6 +26,15 @@ export default function Jobs() {
     return collect((cursor, limit) => get('/jobs', { ...filter, cursor, limit }, { abort }), 'jobs', size,
       q.get('cursor') ?? '', setProgress)
   }, [q.toString()], { every: 5000, topics: ['runs'] })
+  // Enter and Down go on to what was found, once it is there.
+  const wait = useRef(false)
+  const down = (e) => {
+    if (e.key !== 'Enter' && e.key !== 'ArrowDown') return
+    e.preventDefault()
+    if (text === filter.q) move(1)
+    else { wait.current = true; setQuery({ q: text, cursor: '' }) }
+  }
+  useEffect(() => { if (wait.current) { wait.current = false; move(1) } }, [list.data])
   const [chosen, setChosen] = useState(new Map())
   const [all, setAll] = useState(false)
   useEffect(() => { setChosen(new Map()); setAll(false) }, [q.toString()])
@@ -41,7 +51,7 @@ export default function Jobs() {
     ['Job', (j) => html`<a class="main" href=${toJob(j)}>${j.name || j.job_id}</a>
       ${namespace() === '*' && html`<span class="sub">${j.namespace}</span>`}`, 'minmax(140px, 1.6fr)', 'lead'],
     ['Schedule', (j) => html`<${Schedule} job=${j}/>`, 'minmax(130px, 1.5fr)', 'wide'],
-    ['State', (j) => html`<${Status} of=${j.status}/>`, '112px'],
+    ['State', (j) => html`<${Status} of=${stateOf(j)}/>`, '112px'],
     ['Next', (j) => html`<${Due} at=${j.next_run_at} zone=${j.timezone}/>`, '92px'],
     ['Last outcomes', (j) => html`<${Outcomes} job=${j}/>`, '138px'],
     ['Type', (j) => html`<span class="muted">${j.type}</span>`, '64px', 'minor'],
@@ -50,8 +60,9 @@ export default function Jobs() {
   ]
   return html`<${Title} title="Jobs" actions=${html`<${ActLink} className="primary" href=${to('/jobs/new')}>
     <${Icon} name="plus"/>New job<//>`}/>
-    <div class="toolbar" role="search"><input class="input search" data-search type="search"
-      placeholder="Name contains…" aria-label="Name contains" value=${text} onInput=${(e) => setText(e.target.value)}/>
+    <div class="toolbar" role="search"><input class="input search" type="search"
+      placeholder="Name contains…" aria-label="Name contains" value=${text} onInput=${(e) => setText(e.target.value)}
+      onKeyDown=${down}/>
       <${Pick} label="State" value=${filter.status} options=${statuses}
         onChange=${(v) => setQuery({ status: v, cursor: '' }, { push: true })}/>
       <${Pick} label="Type" value=${filter.type} options=${types} onChange=${(v) =>
@@ -64,7 +75,7 @@ export default function Jobs() {
       ${filtered && html`<a class="button quiet" href=${to('/jobs')}>Clear</a>`}</div>
     <${Begun} changed=${list.reload}/>
     <${Panel}><${Load} of=${list} bones=${8} empty=${{ when: (d) => !d.rows.length && !d.next, icon: 'jobs',
-      title: filtered ? 'No job matches' : 'No jobs yet',
+      title: filtered ? 'No job matches' : namespace() ? `No jobs in the namespace ${namespace()}` : 'No jobs yet',
         text: filtered ? 'Remove part of the filter, or look in another namespace.' :
           'A job says what to do and when. Create one here, or from a terminal:',
         command: filtered ? null : `carillon submit --name hello --schedule '@every 10s' --shell 'echo hello'` }}>
@@ -75,18 +86,23 @@ export default function Jobs() {
       filter=${filter} page=${list.data} clear=${() => { setChosen(new Map()); setAll(false); list.reload() }}/>`}`
 }
 
+/** Scheduled is all that the API says of a job that dies each time, and of one that nothing starts by itself. */
+const stateOf = (j) => j.status !== 'scheduled' ? j.status : j.failing || /dead|lost|expired/.test(j.last_run_status) ?
+  'failing' : j.schedule === '@manual' ? 'manual' : j.status
+
 export const Pick = ({ label, value, options, onChange }) => html`<select class="select" aria-label=${label}
   value=${value} onChange=${(e) => onChange(e.target.value)}>
   <option value="">${label}: any</option>${options.map((o) => html`<option value=${o}>${o}</option>`)}</select>`
 
 export function Pager({ page, progress }) {
-  const q = place.value.query
-  if (!page.next && !q.get('cursor') && !page.searched) return null
+  const q = place.value.query, part = page.next || q.get('cursor'), n = page.rows.length
+  const of = (n) => page.total ? ' of ' + count(n) : ''
   return html`<div class="more">${q.get('cursor') && html`<button class="button"
     onClick=${() => setQuery({ cursor: '' }, { push: true })}>First page</button>`}
-    ${page.searched && html`<span>${count(page.scanned)} of ${count(page.total)} searched</span>`}
+    <span>${count(n)}${part ? ' on this page' : page.searched ? of(page.scanned) + ' match' : ' in all'}${
+      page.next && page.searched && `, ${count(page.scanned)}${of(page.total)} searched`}</span>
     ${page.next && html`<button class="button" onClick=${() => setQuery({ cursor: page.next }, { push: true })}>
-      ${page.rows.length ? 'Next page' : 'Keep searching'}</button>`}</div>`
+      ${n ? 'Next page' : 'Keep searching'}</button>`}</div>`
 }
 
 /** The schedule in English where the list says it, with the expression beside it. */
@@ -123,8 +139,9 @@ function Outcomes({ job }) {
     seen.observe(ref.current)
     return () => seen.disconnect()
   }, [job.job_id])
-  return html`<span ref=${ref}>${k.sig.value?.length ? html`<${Spark} last=${k.sig.value}/>` : job.last_run_status ?
-    html`<${Status} of=${job.last_run_status}/>` : job.open_runs ? html`<${Status} of="running"/>` :
+  const last = k.sig.value?.length ? k.sig.value : job.last_run_status && [{ status: job.last_run_status }]
+  return html`<span ref=${ref}>${last ? html`<${Spark} last=${last}/>` :
+    job.open_runs ? html`<${Status} of="running"/>` :
     html`<span class="muted">never ran</span>`}</span>`
 }
 

@@ -7,13 +7,14 @@ import { count, duration, now, second, span, Time } from '../time.js'
 import { Chart, quantile } from '../parts/chart.js'
 import { Icon } from '../parts/icons.js'
 import { ActLink, Load, Meter, Panel, Rich, Segments, Still, Title } from '../parts/bits.js'
-import { Ribbon } from '../parts/ribbon.js'
+import { byJob, Ribbon } from '../parts/ribbon.js'
 
 export default function Overview() {
   const whole = !who.value?.namespace, space = { namespace: namespace() || who.value?.namespace || '*' }
   const status = useData((abort) => whole ? get('/status', {}, { abort }) : Promise.resolve(null), [whole],
     { topics: ['cluster'], every: 5000 })
-  const next = useData((abort) => get('/upcoming', { ...space, limit: 10 }, { abort }), [space.namespace],
+  const next = useData((abort) => get('/upcoming', { ...space, limit: 300 }, { abort })
+    .then((d) => ({ occurrences: byJob(d.occurrences).slice(0, 10) })), [space.namespace],
     { every: 5000 })
   const dead = useData((abort) => get('/dead:groups', { ...space, limit: 5 }, { abort }), [space.namespace],
     { topics: ['dead'], every: 15000 })
@@ -30,23 +31,24 @@ export default function Overview() {
     <div class="cols"><${Panel} title="What fails" of=${dead} className="c7"
       actions=${html`<a class="button quiet" href=${to('/dead')}>All dead letters</a>`}>
         <${Load} of=${dead} bones=${3} what="The list of failures" empty=${{ when: (d) => !d.groups.length,
-          icon: 'check', title: 'Nothing failed for good',
+          icon: 'check', title: 'No dead letters',
           text: 'Runs that have used up their attempts are grouped here by error.' }}>
-          ${(d) => html`<ul class="failures">${d.groups.map((g) => html`<li key=${g.key}>
+          ${(d) => html`<${Still} rows=${d.groups} id=${(g) => g.key}>${(rows, gone) => html`<ul class="failures">
+            ${rows.map((g) => html`<li key=${g.key} inert=${gone(g)}>
             <a class="failure" href=${to('/dead', { group: g.key, ...inSpace(g) })}><b class="num">${count(g.count)}</b>
             <span class="grow"><span class="mono clamp">
               ${g.sample?.error || g.error || 'no error text'}</span><span class="sub">
               ${inSpace(g).ns ? g.namespace + ': ' : ''}
               ${g.job_names.slice(0, 3).join(', ')}${g.jobs > 3 ? ` and ${g.jobs - 3} more` : ''} · last <${Time}
-              at=${g.last}/></span></span></a></li>`)}</ul>`}<//><//>
+              at=${g.last}/></span></span></a></li>`)}</ul>`}<//>`}<//><//>
       <${Panel} title="Next" of=${next} className="c5" actions=${html`<a class="button quiet"
         href=${to('/upcoming')}>Upcoming</a>`}>
         <${Load} of=${next} bones=${5} what="The list of what comes next"
           empty=${{ when: (d) => !d.occurrences.length, icon: 'clock', title: 'Nothing is due',
           text: 'Create a job to see when it runs.',
           command: `carillon submit --name hello --schedule '@every 10s' --shell 'date'` }}>
-          ${(d) => html`<${Still} rows=${d.occurrences} id=${(o) => o.job_id + o.scheduled_at}>${(rows, gone) =>
-            html`<ul class="next">${rows.map((o) => html`<li key=${o.job_id + o.scheduled_at} class=${gone(o) ?
+          ${(d) => html`<${Still} rows=${d.occurrences} id=${(o) => o.job_id}>${(rows, gone) =>
+            html`<ul class="next">${rows.map((o) => html`<li key=${o.job_id} class=${gone(o) ?
             'muted' : ''}><a class="ellipsis" href=${toJob(o)}>${o.name || o.job_id}</a>
             <span class="tag">${o.queue || o.type}</span>
             <span class="when"><${Time} at=${Math.max(Date.parse(o.scheduled_at), now())}/></span>
@@ -91,7 +93,18 @@ function Tiles({ status, failing, next }) {
 
 const windows = [['5m', '5 min'], ['1h', '1 h'], ['24h', '24 h']]
 const drawn = [['succeeded', 'succeeded'], ['failed', 'failed'], ['dead', 'dead'], ['lost', 'lost'],
-  ['skipped', 'not run']]
+  ['canceled', 'not run']]
+
+/** A line goes on over short times without a run (undefined); longer ones are a gap (null). */
+function joined(values) {
+  let from = 0
+  values.forEach((v, i) => {
+    if (v === null) return
+    if (i - from < 20) values.fill(undefined, from, i)
+    from = i + 1
+  })
+  return values
+}
 
 function Charts({ space }) {
   const w = place.value.query.get('window') ?? '5m'
@@ -109,15 +122,15 @@ function Charts({ space }) {
     }
     const not = (b) => Object.values(b.not_run ?? {}).reduce((a, x) => a + x, 0)
     return { times, runs: drawn.map(([k, label]) => ({ label, color: k,
-      values: buckets.map((b) => (k === 'skipped' ? not(b) : b[k] ?? 0) / per) })),
-      lag: [['p50', .5, 'running'], ['p99', .99, 'missed']].map(([label, q, color]) =>
-        ({ label, color, values: buckets.map((b) => quantile(b.lag_ms ?? [], d.bounds_ms, q)) })) }
+      values: buckets.map((b) => (k === 'canceled' ? not(b) : b[k] ?? 0) / per) })),
+      lag: [['p99', .99, 'missed'], ['p50', .5, 'running']].map(([label, q, color]) =>
+        ({ label, color, values: joined(buckets.map((b) => quantile(b.lag_ms ?? [], d.bounds_ms, q))) })) }
   }, [d])
   if (data.error?.absent) return null
   const pick = html`<${Segments} label="Window" value=${w} options=${windows}
     onChange=${(v) => setQuery({ window: v === '5m' ? '' : v })}/>`
   const figure = (v) => v >= 100 || v === Math.round(v) ? count(Math.round(v)) : +v.toFixed(2)
-  return html`<div class="cols"><${Panel} title="Runs a second" className="c7" actions=${pick}>
+  return html`<div class="cols even"><${Panel} title="Runs a second" className="c7" actions=${pick}>
     <${Load} of=${data} bones=${6}>${() => html`<${Chart} stacked label="Runs a second by how they ended"
     times=${made.times} series=${made.runs} format=${figure}/>`}<//><//>
     <${Panel} title="Lag" aside="from ready to started" className="c5"><${Load} of=${data} bones=${6}>

@@ -19,7 +19,7 @@ export function Queues() {
   }
   return html`<${Title} title="Queues" sub="Lines of work for pull workers, with a limit and a pause."
     actions=${html`<${Act} className="primary" onClick=${() => setEditing({})}>
-    <${Icon} name="plus"/>Declare a queue<//>`}/>
+    <${Icon} name="plus"/>New queue<//>`}/>
     <${Panel}><${Load} of=${list} bones=${5} empty=${{ when: (d) => !d.queues.length, icon: 'queues',
       title: 'No queues', text: 'A job of type queue puts its runs into a queue, and your own workers take them.',
       command: `carillon submit --name mail --schedule '@every 1m' --queue mail` }}>
@@ -54,7 +54,7 @@ function EditQueue({ q, close }) {
     } catch (e) { setError(e) }
   }
   const wrong = (f) => error?.field === f && html`<span class="wrong" role="alert">${error.detail}</span>`
-  return html`<${Dialog} title=${q.name ? `Limit of ${q.name}` : 'Declare a queue'} onClose=${close}
+  return html`<${Dialog} title=${q.name ? `Limit of ${q.name}` : 'New queue'} onClose=${close}
     footer=${html`<button class="button" onClick=${close}>Cancel</button>
     <${Act} className="primary" disabled=${!name} onClick=${save}>Save<//>`}>
     <div class="form">${!q.name && html`<div class="field"><label for="q-name">Name</label>

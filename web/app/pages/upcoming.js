@@ -1,35 +1,42 @@
-import { html, useMemo, useState } from '../ui.js'
+import { html, signal, useEffect, useMemo, useRef, useState } from '../ui.js'
 import { get } from '../api.js'
 import { useData } from '../data.js'
 import { place, setQuery, to, toJob } from '../router.js'
 import { clock, Clock, count, duration, localZone, now, Time } from '../time.js'
 import { Load, Panel, Segments, Table, Title } from '../parts/bits.js'
-import { filled, iso } from '../parts/ribbon.js'
+import { byJob, filled, iso } from '../parts/ribbon.js'
 
 const hour = 3600e3, day = 24 * hour
+const spans = { '1h': [hour, 'The next hour by minute'], '24h': [day, 'The next 24 hours by minute'],
+  '7d': [7 * day, 'Seven days by hour'] }
 
 export default function Upcoming() {
-  const q = place.value.query, view = q.get('view') ?? '24h', cell = q.get('at')
-  const step = view === '7d' ? '1h' : '1m'
-  const load = useData((abort) => { const from = Math.floor(now() / hour) * hour;
-    return get('/upcoming:load', { from: iso(from), to: iso(from + (view === '7d' ? 7 : 1) * day), step }, { abort }) },
+  const q = place.value.query, view = spans[q.get('view')] ? q.get('view') : '24h', cell = q.get('at')
+  const step = view === '7d' ? '1h' : '1m', ms = view === '7d' ? hour : 60e3
+  const load = useData((abort) => { const from = Math.floor(now() / ms) * ms;
+    return get('/upcoming:load', { from: iso(from), to: iso(from + spans[view][0]), step }, { abort }) },
     [view, q.get('ns')], { every: 60000 })
   return html`<${Title} title="Upcoming" sub="How much is due, before it is."/>
-    <${Panel} title=${view === '7d' ? 'Seven days by hour' : '24 hours by minute'} aside=${localZone}
-      actions=${html`<${Scale}/><${Segments} label="View" value=${view} options=${[['24h', '24 h'], ['7d', '7 d']]}
-      onChange=${(v) => setQuery({ view: v === '24h' ? '' : v, at: '' }, { push: true })}/>`}>
+    <${Panel} title=${spans[view][1]} aside=${localZone}
+      actions=${html`<${Scale}/><${Segments} label="View" value=${view} options=${[['1h', '1 h'], ['24h', '24 h'],
+      ['7d', '7 d']]} onChange=${(v) => setQuery({ view: v === '24h' ? '' : v, at: '' }, { push: true })}/>`}>
       <${Load} of=${load} bones=${8} what="The load ahead of time">${(d) =>
         html`<${Heat} d=${d} days=${view === '7d'} cell=${cell}/>`}<//><//>
-    ${cell && html`<${Cell} at=${cell} step=${step}/>`}
-    ${load.data && view === '24h' && html`<${Jitter} d=${load.data}/>`}
-    <${List} cell=${cell}/>`
+    ${cell && html`<${Cell} key=${cell} at=${cell} step=${step} ms=${ms}/>`}
+    <${List} cell=${cell}/>
+    ${load.data && view === '24h' && html`<${Jitter} d=${load.data}/>`}`
 }
 
 const Scale = () => html`<span class="scale heat" aria-hidden="true">few <i></i>
-  ${[1, 2, 3, 4, 5].map((n) => html`<i class=${'h' + n}></i>`)} many · <i class="h4 projected"></i> projected</span>`
+  ${[1, 2, 3, 4, 5].map((n) => html`<i class=${'h' + n}></i>`)} many · <i class="h4 projected"></i> estimated</span>`
 
 const dates = new Intl.DateTimeFormat('en-GB', { timeZone: localZone, weekday: 'short', day: 'numeric',
   month: 'short' })
+
+// What the cell says that is pointed at, apart from the 1,440 cells, which are not drawn again for it.
+const over = signal('')
+const Over = () => html`<span class="over">${over.value || 'Point at a cell for its number; click it for what is due.'}
+  </span>`
 
 /**
  * A row an hour (or a day), a cell a minute (or an hour). Levels grow by the logarithm: one peak must not make all
@@ -55,8 +62,11 @@ function Heat({ d, days, cell }) {
   // One stop of the Tab key, and arrows from cell to cell: 1,440 stops would be none.
   const key = (e) => {
     const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: width, ArrowUp: -width }[e.key]
-    if (by) setCur(Math.max(first, Math.min(last, (cur ?? first) + (cur === null ? 0 : by * d.step_ms))))
-    else if ((e.key === 'Enter' || e.key === ' ') && cur !== null) pick(iso(cur))
+    if (by) {
+      const t = Math.max(first, Math.min(last, (cur ?? first) + (cur === null ? 0 : by * d.step_ms)))
+      over.value = document.getElementById('c' + t)?.title
+      setCur(t)
+    } else if ((e.key === 'Enter' || e.key === ' ') && cur !== null) pick(iso(cur))
     else return
     e.preventDefault()
   }
@@ -64,6 +74,7 @@ function Heat({ d, days, cell }) {
   return html`<div class="heat-scroll">
     <table class=${'heat ' + (days ? 'days' : 'minutes')} role="grid" tabindex="0" aria-label="Load by time"
       aria-activedescendant=${cur !== null ? 'c' + cur : null} onKeyDown=${key} onBlur=${() => setCur(null)}
+      onPointerOver=${(e) => { over.value = e.target.title }} onPointerLeave=${() => { over.value = '' }}
       onClick=${(e) => { const at = e.target.dataset.at; if (at) pick(at) }}><thead><tr><th></th>
     ${Array.from({ length: width / (days ? 3 : 10) }, (_, i) => html`<th colspan=${days ? 3 : 10} scope="col">
     ${String(i * (days ? 3 : 10)).padStart(2, '0').replace(/(.*)/, days ? '$1:00' : ':$1')}</th>`)}</tr></thead>
@@ -71,29 +82,32 @@ function Heat({ d, days, cell }) {
       return html`<tr key=${name}><th scope="row">${days ? name : wall(list[0].t).slice(0, 3) + '00'}
         </th>${Array.from({ length: width }, (_, i) => { const b = at.get(i)
         if (!b) return html`<td></td>`
-        const text = `${clock(b.t, localZone, { seconds: false })}: ${count(b.count)}${b.kind === 'projected' ?
-          ', projected' : ''}`
+        const text = `${clock(b.t, localZone, { seconds: false })}: ${count(b.count)} due${b.kind === 'projected' ?
+          ', estimated' : ''}`
         return html`<td id=${'c' + b.t} class=${`h${level(b.count)} ${b.kind}${cur === b.t ? ' cur' : ''}`}
           title=${text} aria-label=${text} aria-selected=${cell !== null && Date.parse(cell) === b.t}
           data-at=${b.at}></td>` })}</tr>` })}</tbody></table></div>
-    <footer class="small muted pad">${count(d.buckets.reduce((n, b) => n + b.count,
-      0))} occurrences · most in one ${days ? 'hour' : 'minute'}: ${count(most)}
-      ${d.exact_until ? html` · exact until <${Clock} at=${d.exact_until} seconds=${false}/>` : ''}
-      ${d.sampled ? ` · sampled: ${count(d.scanned)} of ${count(d.total)} jobs were looked at` : ''}</footer>`
+    <footer class="small muted pad"><${Over}/><span>${count(d.buckets.reduce((n, b) => n + b.count,
+      0))} in all · most in one ${days ? 'hour' : 'minute'}: ${count(most)}
+      ${d.exact_until < d.to && ' · estimated'}
+      ${d.exact_until < d.to && d.exact_until > d.from && html` from <${Clock} at=${d.exact_until} seconds=${false}/>`}
+      ${d.sampled && `: ${count(d.scanned)} of ${count(d.total)} jobs were looked at`}</span></footer>`
 }
 
-function Cell({ at, step }) {
-  const ms = step === '1h' ? hour : 60e3
+function Cell({ at, step, ms }) {
   const top = useData((abort) => get('/upcoming:load', { from: at, to: iso(Date.parse(at) + ms), step, bucket: at },
-    { abort }), [at, step])
-  return html`<${Panel} className="after" title=${html`In ${clock(Date.parse(at), localZone, { seconds: false })}`}
+    { abort }), [at, step]), ref = useRef(null)
+  useEffect(() => ref.current.scrollIntoView({ block: 'nearest' }), [top.data])
+  return html`<div class="after" ref=${ref}><${Panel} title=${'Due at ' + clock(Date.parse(at), localZone,
+    { seconds: false }) + (step === '1h' ? ', within the hour' : '')}
     actions=${html`<button class="button quiet" onClick=${() => setQuery({ at: '' })}>Close</button>`}>
-    <${Load} of=${top} bones=${3}>${(d) => html`<${Table} label="Schedules" rows=${d.top?.[0]?.schedules ?? []}
+    <${Load} of=${top} bones=${3} empty=${{ when: (d) => !d.top?.[0]?.schedules.length, icon: 'clock',
+      title: 'Nothing is due then' }}>${(d) => html`<${Table} label="Schedules" rows=${d.top[0].schedules}
       id=${(s) => s.schedule + s.timezone} cols=${[['Schedule', (s) => html`<code>${s.schedule}</code>`,
       'minmax(120px, 1fr)', 'lead'], ['Zone', (s) => html`<span class="muted">${s.timezone}</span>`, '150px'],
       ['Occurrences', (s) => count(s.count), '110px', 'num'], ['Jobs', (s) => count(s.jobs), '80px', 'num'],
         ['For example', (s) => html`<a href=${to('/jobs/' + encodeURIComponent(s.example))}>${s.example}</a>`,
-        'minmax(120px, 1fr)', 'wide']]}/>`}<//><//>`
+        'minmax(120px, 1fr)', 'wide']]}/>`}<//><//></div>`
 }
 
 /** What the busiest minute would become if its jobs were spread over more time. */
@@ -112,24 +126,31 @@ function Jitter({ d }) {
     <input id="jitter" type="range" min="0" max="60" step="1" value=${minutes}
     onInput=${(e) => setMinutes(Number(e.target.value))}/></div>
     <div class="sum"><span><b>${count(peak)}</b>in the busiest minute now</span><span><b class="s-succeeded">
-      ${count(spread)}</b>then${minutes ? `, ${Math.round((1 - spread / peak) * 100)} % less` : ''}</span></div></div>
-      <//>`
+      ${count(spread)}</b>with jitter${minutes ? `, ${Math.round((1 - spread / peak) * 100)} % less` : ''}</span></div>
+      </div><//>`
 }
 
 function List({ cell }) {
-  const next = useData((abort) => get('/upcoming', cell ? { from: cell, limit: 25 } : { limit: 25 }, { abort }),
-    [cell, place.value.query.get('ns')], { every: cell ? 0 : 3000 })
+  const [limit, setLimit] = useState(100)
+  const next = useData((abort) => get('/upcoming', { from: cell ?? '', limit }, { abort }).then((d) =>
+    ({ rows: byJob(d.occurrences), last: d.next_cursor && d.occurrences.at(-1).scheduled_at })),
+    [cell, limit, place.value.query.get('ns')], { every: cell ? 0 : 3000 })
   // Each job that is due before would have to be looked at; the schedules of the cell say enough.
   if (cell && next.error?.field === 'from') return null
-  return html`<${Panel} className="after" of=${next} title=${cell ? 'From there on' : 'Next'}>
-    <${Load} of=${next} bones=${6} what="The list of what comes next" empty=${{ when: (d) => !d.occurrences.length,
+  return html`<${Panel} className="after" of=${next} title=${cell ? html`Next, from ${clock(Date.parse(cell), localZone,
+    { seconds: false })} on` : 'Next'}>
+    <${Load} of=${next} bones=${6} what="The list of what comes next" empty=${{ when: (d) => !d.rows.length,
     icon: 'clock', title: 'Nothing is due', text: 'No job has an occurrence after this.' }}>
-    ${(d) => html`<${Table} label="Next occurrences" rows=${d.occurrences} id=${(o) => o.job_id + o.scheduled_at}
+    ${(d) => html`<${Table} label="Next occurrences" rows=${d.rows.slice(0, 200)} id=${(o) => o.job_id}
       cols=${[['Job', (o) => html`<a class="main" href=${toJob(o)}>${o.name || o.job_id}</a>`, 'minmax(140px, 1.4fr)',
-      'lead'], ['', (o) => html`<${Time} at=${o.scheduled_at}/>`, '110px'],
-      ['Scheduled', (o) => html`<${Clock} at=${o.scheduled_at}/>`, '170px'],
-        ['Starts', (o) => o.start_at && o.start_at !== o.scheduled_at ?
-        html`<span class="muted">+${duration(Date.parse(o.start_at) - Date.parse(o.scheduled_at))} jitter</span>` : '',
-        '120px', 'minor'], ['Type', (o) => html`<span class="muted">${o.type}</span>`, '80px', 'minor'],
-        ['Queue', (o) => o.queue ? html`<span class="tag">${o.queue}</span>` : '', '110px', 'minor']]}/>`}<//><//>`
+      'lead'], ['Due', (o) => html`<${Time} at=${o.scheduled_at}/>`, '90px'],
+      ['Scheduled', (o) => html`<${Clock} at=${o.scheduled_at}/>${o.start_at > o.scheduled_at &&
+        html`<span class="sub">+${duration(Date.parse(o.start_at) - Date.parse(o.scheduled_at))} jitter</span>`}`,
+        '160px'], ['Then', (o) => o.more > 0 && html`<span class="muted">${count(o.more)} more until <${Clock}
+        at=${o.last} date=${false}/></span>`, '160px', 'minor'],
+        ['Type', (o) => html`<span class="muted">${o.type}</span>`, '80px', 'minor'],
+        ['Queue', (o) => o.queue && html`<span class="tag">${o.queue}</span>`, '110px', 'minor']]}/>
+      ${d.last && html`<div class="more"><span>All that is due until <${Clock} at=${d.last}/></span>
+        ${limit < 1000 && html`<button class="button"
+        onClick=${() => setLimit(1000)}>Show later ones</button>`}</div>`}`}<//><//>`
 }

@@ -2,6 +2,7 @@
 import { html, signal, useEffect, useRef, useState } from '../ui.js'
 import { leaderless, may } from '../api.js'
 import { turns } from '../data.js'
+import { toMain } from '../router.js'
 import { lost } from '../time.js'
 import { Icon } from './icons.js'
 
@@ -29,16 +30,21 @@ export const Title = ({ title, sub, crumbs, actions }) => {
 export const off = (role = 'operator') => !may(role) ? `This needs a token with the role ${role}.` :
   lost.value || leaderless.value ? `There is no ${lost.value ? 'answer' : 'leader'}: nothing can be changed now.` : ''
 
-/** A button that changes something: off without the role or a leader, or for a reason of its own (not). It says why. */
+/**
+ * A button that changes something: off without the role or a leader, or for a reason of its own (not). It says why. It
+ * keeps the focus while it is busy, so that a dialog gives it back, and leaves it to the view when it goes away.
+ */
 export function Act({ role, onClick, children, className, title, disabled, not, ...rest }) {
-  const [busy, setBusy] = useState(false)
+  const [busy, setBusy] = useState(false), used = useRef(false)
   const why = off(role) || not
+  useEffect(() => () => { if (used.current && document.activeElement === document.body) toMain() }, [])
   const click = async (e) => {
-    setBusy(true)
+    if (busy) return
+    setBusy(used.current = true)
     try { await onClick(e) } finally { setBusy(false) }
   }
-  return html`<button type="button" class=${'button ' + (className ?? '')} disabled=${!!(disabled || busy || why)}
-    aria-busy=${busy} title=${why || title} onClick=${click} ...${rest}>${children}</button>`
+  return html`<button type="button" class=${'button ' + (className ?? '')} disabled=${!!(disabled || why)}
+    aria-disabled=${busy} aria-busy=${busy} title=${why || title} onClick=${click} ...${rest}>${children}</button>`
 }
 
 /** A link to where something is changed. */
@@ -121,7 +127,7 @@ export const toasts = signal([])
 let serial = 0
 export function toast(text, { detail, bad, href } = {}) {
   const id = ++serial
-  toasts.value = [...toasts.value.slice(-3), { id, text, detail, bad, href }]
+  toasts.value = [...toasts.value.filter((t) => t.bad).slice(-2), { id, text, detail, bad, href }]
   setTimeout(() => dismiss(id), bad ? 12e3 : 5e3)
 }
 const dismiss = (id) => { toasts.value = toasts.value.filter((t) => t.id !== id) }
@@ -149,9 +155,9 @@ export async function attempt(what, fn) {
 export function Dialog({ title, wide, onClose, children, footer }) {
   const ref = useRef(null)
   useEffect(() => {
-    const d = ref.current
+    const d = ref.current, from = document.activeElement
     d.showModal()
-    return () => d.close()
+    return () => { d.close(); from?.isConnected ? from.focus({ preventScroll: true }) : toMain() }
   }, [])
   return html`<dialog ref=${ref} class=${wide ? 'wide' : ''} onCancel=${(e) => { e.preventDefault(); onClose() }}
     aria-labelledby="dialog-title">
@@ -168,7 +174,7 @@ export function Asking() {
   if (!q) return null
   const end = (v) => { asked.value = null; setText(''); q.resolve(v) }
   return html`<${Dialog} title=${q.title} onClose=${() => end(false)} footer=${html`<button class="button"
-    onClick=${() => end(false)}>Keep</button>
+    onClick=${() => end(false)}>${q.danger ? 'Keep' : 'Cancel'}</button>
     <button class=${'button primary' + (q.danger ? ' danger' : '')} disabled=${q.type && text.trim() !== String(q.type)}
       onClick=${() => end(true)}>${q.yes}</button>`}>
     <p>${q.text}</p>${q.type && html`<div class="field"><label for="ask-type">Type ${q.type} to continue</label>
@@ -203,10 +209,13 @@ export function Still({ rows, id, children }) {
   if (!held || h.turn !== turn) { h.rows = rows; h.turn = turn }
   const leave = () => { if (pointed.value === h) pointed.value = null }
   useEffect(() => leave, [])
+  useEffect(() => { // the row that had the focus is gone
+    if (h.focus && document.activeElement === document.body) { h.focus = false; toMain() }
+  })
   const known = new Map(rows.map((r) => [id(r), r])), kept = new Set(h.rows.map(id))
   const fresh = rows.filter((r) => !kept.has(id(r))).length
   return html`<div class="still" onPointerEnter=${(e) => { if (e.pointerType !== 'touch') pointed.value = h }}
-    onPointerLeave=${leave} onFocusOut=${() => setTimeout(draw)}>
+    onPointerLeave=${leave} onFocusIn=${() => { h.focus = true }} onFocusOut=${() => setTimeout(draw)}>
     ${children(h.rows.map((r) => known.get(id(r)) ?? r), (r) => !known.has(id(r)))}
     ${fresh > 0 && html`<button type="button" class="button fresh" onClick=${() => { h.rows = rows; draw() }}>
       ${fresh} new</button>`}</div>`

@@ -36,24 +36,25 @@ export function Chart({ times, series, stacked, log, format = String, label, hei
       // Of a logarithm the powers of ten: nine lines between them say nothing more.
       const tens = (u, ticks) => ticks.map((v) => log && Math.log10(v) % 1 ? null : v)
       plot.current = new uPlot({
-        width: box.current.clientWidth, height, padding: [8, 16, 0, 0], legend: { live: true },
+        width: box.current.clientWidth - 24, height, padding: [8, 16, 0, 0], legend: { live: true },
           cursor: { y: false, drag: { x: false, y: false }, points: { show: !stacked } },
         scales: { y: log ? { distr: 3, range: (u, lo, hi) => [1, Math.max(10, hi ?? 10)] } :
           { range: (u, lo, hi) => [0, Math.max(1, (hi ?? 1) * 1.08)] } },
-        axes: [{ ...axis, grid: { show: false }, space: 80, size: 28, values: [[3600, '{HH}:{mm}', null, null, null,
-          null, null, null, 1], [60, '{HH}:{mm}', null, null, null, null, null, null, 1],
-          [1, '{HH}:{mm}:{ss}', null, null, null, null, null, null, 1]] },
+        axes: [{ ...axis, grid: { show: false }, space: 50, size: 30, gap: 7,
+          values: [[3600, '{HH}:{mm}'], [60, '{HH}:{mm}'], [1, '{HH}:{mm}:{ss}']].map((v) =>
+            [...v, null, null, null, null, null, null, 1]) },
           { ...axis, grid: { ...axis.grid, filter: tens }, size: 48, filter: tens,
             values: (u, ticks) => ticks.map((v) => v == null ? '' : format(v)) }],
         series: [{ label: 'at', value: (u, v) => v == null ? '–' : clock(v * 1000, localZone, { date: false }) },
-          ...order.map((i) => ({ label: series[i].label, stroke: color(series[i].color), width: stacked ? 0 : 1.5,
-            points: { show: false }, spanGaps: true,
+          ...order.map((i) => ({ label: series[i].label, stroke: color(series[i].color),
+            width: stacked ? 0 : 3.5 - 2 * i,
+            points: { show: false },
             fill: stacked ? color(series[i].color) : undefined, paths: stacked ?
               uPlot.paths.bars({ size: [.82, 40], align: 1 }) : undefined,
             value: (u, v, s, at) => at == null || raw.current[i].values[at] == null ? '–' :
               format(raw.current[i].values[at]) }))],
       }, data, box.current)
-      seen = new ResizeObserver(([e]) => plot.current?.setSize({ width: Math.floor(e.contentRect.width) - 24, height }))
+      seen = new ResizeObserver(([e]) => plot.current?.setSize({ width: Math.floor(e.contentRect.width), height }))
       seen.observe(box.current)
     })
     return () => { ended = true; seen?.disconnect(); plot.current?.destroy(); plot.current = null }
@@ -61,7 +62,7 @@ export function Chart({ times, series, stacked, log, format = String, label, hei
   useEffect(() => { plot.current?.setData(data) }, [times, series])
   const last = times.length
   return html`<div class="chart" ref=${box} role="img" aria-label=${label + '. The table below has the same figures.'}>
-    </div>
+    ${series.every((s) => s.values.every((v) => !v)) && html`<p>No runs in this time</p>`}</div>
     <details class="data"><summary>As a table</summary><div class="scroll" tabindex="0"><table><thead><tr>
       <th scope="col">at</th>${series.map((s) => html`<th scope="col">${s.label}</th>`)}</tr></thead>
       <tbody>${times.slice(-30).map((_, k) => last - 1 - k).map((i) =>

@@ -30,10 +30,10 @@ const paths = {
       'c0-2 1.1-3.6 3-4v-.3a1 1 0 0 1 1-1zM6.5 13.5h3',
   // things to do
   search: 'M7 2.8a4.2 4.2 0 1 0 0 8.4a4.2 4.2 0 0 0 0-8.4zM10.2 10.2l3.3 3.3',
-    sun: 'M8 5.2a2.8 2.8 0 1 0 0 5.6a2.8 2.8 0 0 0 0-5.6zM8 1.5v1.2' +
+    light: 'M8 5.2a2.8 2.8 0 1 0 0 5.6a2.8 2.8 0 0 0 0-5.6zM8 1.5v1.2' +
       'M8 13.3v1.2M1.5 8h1.2M13.3 8h1.2M3.4 3.4l.9.9M11.7 11.7l.9.9' +
         'M12.6 3.4l-.9.9M4.3 11.7l-.9.9',
-  moon: 'M12.8 9.6A5.5 5.5 0 1 1 6.4 3.2a4.5 4.5 0 0 0 6.4 6.4z', plus: 'M8 3v10M3 8h10',
+  dark: 'M12.8 9.6A5.5 5.5 0 1 1 6.4 3.2a4.5 4.5 0 0 0 6.4 6.4z', plus: 'M8 3v10M3 8h10',
     copy: 'M5.5 5.5h8v8h-8zM3 10.5H2.5v-8h8V3', menu: 'M2.5 4.5h11M2.5 8h11M2.5 11.5h11',
     keyboard: 'M1.8 4h12.4v8H1.8zM4.3 6.6h.1M6.8 6.6h.1M9.2 6.6h.1M11.7 6.6h.1M5 9.5h6',
   crown: 'M2.5 12.5h11M2.5 10.5L2 4.5l3.5 2.7L8 3.2l2.5 4L14 4.5l-.5 6z',
@@ -41,7 +41,8 @@ const paths = {
     close: 'M4 4l8 8M12 4l-8 8', left: 'M10 3.5L5.5 8l4.5 4.5', right: 'M6 3.5L10.5 8L6 12.5',
     edit: 'M3 13l.6-2.8L11 2.8l2.2 2.2l-7.4 7.4z',
     trash: 'M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5l.6 9h5.8l.6-9', bolt: 'M9 2L3.5 9H8l-1 5l5.5-7H8z',
-    exit: 'M6 2.5H3v11h3M7 8h6.5M11 5.5L13.5 8L11 10.5',
+    system: 'M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 0 0 0-11zM8 2.5v11M8 6h4.5M8 10h4.5',
+    hand: 'M8 2.5v7M5 6.5l3 3l3-3M3.5 13h9', exit: 'M6 2.5H3v11h3M7 8h6.5M11 5.5L13.5 8L11 10.5',
 }
 const solid = new Set(['play', 'octagon', 'runs'])
 
@@ -76,7 +77,7 @@ const states = {
   pending: ['waiting', 'clock'], claimed: ['running', 'play'], retrying: ['failed', 'retry'],
     canceling: ['canceled', 'slash'],
   scheduled: ['waiting', 'clock'], active: ['waiting', 'clock'], completed: ['succeeded', 'check'],
-    quarantined: ['missed', 'triangle'],
+    quarantined: ['missed', 'triangle'], failing: ['failed', 'cross'], manual: ['waiting', 'hand'],
 }
 /** The fate that a status is drawn as. Occurrences that did not run for a pause or a blackout look like that. */
 export const fateOf = (status, reason) => reason === 'paused' || reason === 'blackout' ? reason : states[status]?.[0] ??

@@ -16,9 +16,19 @@ export function filled(d) {
   return out
 }
 
+/** Occurrences by job, in the order of their first: one that is due every second must not hide all others. */
+export function byJob(list) {
+  const out = new Map()
+  for (const o of list) {
+    const had = out.get(o.job_id)
+    if (had) { had.more++; had.last = o.scheduled_at } else out.set(o.job_id, { ...o, more: 0 })
+  }
+  return [...out.values()]
+}
+
 /** The next day in bars of fifteen minutes. */
 export function Ribbon({ space }) {
-  const load = useData((abort) => { const from = Math.floor(now() / 900e3) * 900e3;
+  const load = useData((abort) => { const from = Math.floor(now() / 60e3) * 60e3;
     return get('/upcoming:load', { ...space, from: iso(from), to: iso(from + 86400e3), step: '1m' }, { abort }) },
     [space.namespace], { every: 60000 })
   return html`<${Panel} title="The next 24 hours" of=${load} className="after"
@@ -26,7 +36,6 @@ export function Ribbon({ space }) {
     ${(d) => {
     const bars = []
     for (const [i, b] of filled(d).entries()) {
-      if (b.t < now() - 60e3) continue // the first bar began before
       const k = Math.floor(i / 15)
       bars[k] ??= { at: b.at, count: 0, peak: 0, kind: b.kind }
       bars[k].count += b.count
@@ -42,7 +51,7 @@ export function Ribbon({ space }) {
           { seconds: false })}: ${count(b.count)}, at most ${count(b.peak)} in a minute`}></i>`)}</div>
       <div class="ribbon-axis"><span>now</span><span>
         ${count(total)} occurrences · busiest minute ${count(busiest.peak)} at ${busiest.at ?
-        clock(Date.parse(busiest.at), localZone, { date: false, seconds: false }) : '–'}${d.sampled ? ' · sampled' : ''}
-        </span><span>in 24 h</span></div>`
+        clock(Date.parse(busiest.at), localZone, { date: false, seconds: false }) : '–'}
+        ${d.sampled && ' · estimated'}</span><span>in 24 h</span></div>`
   }}<//><//>`
 }
