@@ -17,7 +17,7 @@ import (
 	"sync"
 )
 
-//go:embed index.html app css vendor/*.js vendor/*.css vendor/LICENSES.txt
+//go:embed index.html app css vendor/*.js vendor/LICENSES.txt
 var files embed.FS
 
 const (

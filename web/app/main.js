@@ -9,22 +9,22 @@ import { Icon, Bell } from './parts/icons.js'
 import { Asking, Dialog, Empty, Failure, Toasts, useSettled } from './parts/bits.js'
 
 // A view is loaded when it is first opened.
-const resources = () => import('./pages/resources.js'), runs = () => import('./pages/runs.js'),
-  system = () => import('./pages/cluster.js'), edit = () => import('./pages/edit.js')
+const overview = () => import('./pages/overview.js'), runs = () => import('./pages/runs.js'),
+  system = () => import('./pages/system.js'), edit = () => import('./pages/edit.js')
 const views = [
-  [/^\/$/, () => import('./pages/overview.js')],
+  [/^\/$/, overview],
   [/^\/jobs$/, () => import('./pages/jobs.js')],
   [/^\/jobs\/new$/, edit],
   [/^\/jobs\/([^/]+)\/edit$/, edit],
   [/^\/jobs\/([^/]+)$/, () => import('./pages/job.js')],
   [/^\/runs$/, runs],
   [/^\/runs\/([^/]+)$/, runs, 'RunPage'],
-  [/^\/upcoming$/, () => import('./pages/upcoming.js')],
+  [/^\/upcoming$/, overview, 'Upcoming'],
   [/^\/dead$/, () => import('./pages/dead.js')],
-  [/^\/queues$/, resources, 'Queues'],
-  [/^\/workers$/, resources, 'Workers'],
-  [/^\/calendars$/, resources, 'Calendars'],
-  [/^\/cluster$/, system],
+  [/^\/queues$/, system, 'Queues'],
+  [/^\/workers$/, system, 'Workers'],
+  [/^\/calendars$/, system, 'Calendars'],
+  [/^\/cluster$/, system, 'Cluster'],
   [/^\/demo$/, system, 'Demo'],
 ]
 
