@@ -41,8 +41,8 @@ export function Chart({ times, series, stacked, log, format = String, label, hei
         scales: { y: log ? { distr: 3, range: (u, lo, hi) => [1, Math.max(10, hi ?? 10)] } :
           { range: (u, lo, hi) => [0, Math.max(1, (hi ?? 1) * 1.08)] } },
         axes: [{ ...axis, grid: { show: false }, space: 50, size: 30, gap: 7,
-          values: [[3600, '{HH}:{mm}'], [60, '{HH}:{mm}'], [1, '{HH}:{mm}:{ss}']].map((v) =>
-            [...v, null, null, null, null, null, null, 1]) },
+          incrs: [60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600],
+          values: (u, ticks) => ticks.map((v) => clock(v * 1000, localZone, { date: false, seconds: false })) },
           { ...axis, grid: { ...axis.grid, filter: tens }, size: 48, filter: tens,
             values: (u, ticks) => ticks.map((v) => v == null ? '' : format(v)) }],
         series: [{ label: 'at', value: (u, v) => v == null ? '–' : clock(v * 1000, localZone, { date: false }) },
