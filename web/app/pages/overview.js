@@ -76,7 +76,7 @@ function Tiles({ status, failing, next }) {
   return html`<div class="tiles">
     <a class="tile" href=${to('/jobs')}><span class="label">Jobs</span><span class="value">
       ${count(s.jobs ?? status?.jobs)}</span><span class="sub">in all namespaces</span></a>
-    <a class="tile" href=${to('/runs')}><span class="label">Running</span><span class="value">
+    <a class="tile" href=${to('/runs', { status: 'open' })}><span class="label">Running</span><span class="value">
       ${count(s.running)} <small>/ ${count(slots)} slots</small></span>
       <${Meter} value=${s.running ?? 0} of=${slots ?? 0} label=${`${s.running ?? 0} of ${slots ?? 0} slots`}/></a>
     <a class="tile" href=${to('/runs', { status: 'pending' })}><span class="label">Backlog</span><span class="value">

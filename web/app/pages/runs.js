@@ -27,7 +27,7 @@ export default function Runs() {
   return html`<${Title} title="Runs" sub="Open runs of all jobs, and the history of those that ended."/>
     <div class="toolbar"><${Segments} label="Status" value=${status} options=${views}
       onChange=${(v) => setQuery({ status: v, cursor: '' }, { push: true })}/></div>
-    <div class="toolbar" role="search"><${Word} name="job" label="Job" search/><${Word} name="worker" label="Worker"/>
+    <div class="toolbar" role="search"><${Word} name="job" label="Job"/><${Word} name="worker" label="Worker"/>
       <${Word} name="error" label="Error contains"/>
       ${Object.values(filter).some(Boolean) && html`<a class="button quiet" href=${to('/runs', { status })}>Clear</a>`}
         </div>
@@ -39,13 +39,13 @@ export default function Runs() {
       ${(d) => html`<${RunTable} runs=${d.rows} named/><${Pager} page=${d}/>`}<//><//>`
 }
 
-function Word({ name, label, search }) {
+function Word({ name, label }) {
   const q = place.value.query
   const [text, setText] = useState(q.get(name) ?? '')
   const settled = useSettled(text, 350)
   useEffect(() => { if (settled !== (q.get(name) ?? '')) setQuery({ [name]: settled, cursor: '' }) }, [settled])
   useEffect(() => { setText(q.get(name) ?? '') }, [q.get(name)])
-  return html`<input class="input" type="search" data-search=${search ? '' : null} aria-label=${label}
+  return html`<input class="input" type="search" aria-label=${label}
     placeholder=${label} value=${text} onInput=${(e) => setText(e.target.value)}/>`
 }
 
@@ -195,7 +195,7 @@ function Output({ path, run, past }) {
     if (follow && b.scrollHeight - b.scrollTop - b.clientHeight > 60) setFollow(false) }
   const parts = find ? split(text, find) : null
   if (error && !text && error.status === 404) return html`<div class="state"><p>${error.detail}</p></div>`
-  return html`<div class="toolbar body output-bar"><input class="input search" data-search type="search"
+  return html`<div class="toolbar body output-bar"><input class="input search" type="search"
     placeholder="Find in output" aria-label="Find in output" value=${find} onInput=${(e) => setFind(e.target.value)}/>
       ${find && html`<span class="muted small" role="status">${count((parts.length - 1) / 2)} found</span>`}
         <span class="grow"></span>
