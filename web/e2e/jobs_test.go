@@ -80,6 +80,8 @@ func TestPreviewOverAGapAndAnOverlap(t *testing.T) {
 	b.until("that at the field", `document.querySelector('#f-schedule[aria-invalid=true] ~ .wrong') !== null`)
 	// What is wrong has the focus, and is said beside the button too.
 	b.fill("#f-schedule", "*/5 * * * *")
+	b.until("the times of that", `document.querySelector('.preview .s-failed') === null && `+
+		`document.querySelectorAll('.preview .times li, .preview tbody tr').length > 0`)
 	b.click("button", "Create")
 	b.until("the field that is wrong", `document.activeElement?.id === 'p-url'`)
 	b.until("why", `document.querySelector('form .banner')?.innerText.includes('URL: the URL is missing')`)
@@ -226,7 +228,7 @@ func TestEveryFateIsExplained(t *testing.T) {
 		b.until("the strip of "+name, `[...document.querySelectorAll('.legend .chip')].some((e) => `+
 			`e.textContent.trim().startsWith(`+quote(name)+`))`)
 		if name == "dead" { // says why, without a click
-			b.until("what fails", `/Failing since .* in a row\s+exit/.test(document.querySelector('.banner.bad')?.innerText)`)
+			b.until("what fails", `/Failing since .* in a row, \d+ dead letters?\s+exit/.test(document.querySelector('.banner.bad')?.innerText)`)
 		}
 		b.until(name+" without a hole", `/(^|\n)0\s*unaccounted/.test(document.querySelector('.sum').innerText)`)
 		// The reason of a cell is said to those who do not see its colour.

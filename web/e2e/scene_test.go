@@ -26,22 +26,28 @@ func node(t *testing.T, flags ...string) *harness.Node {
 	return n
 }
 
-// call asks a node for something that has to work, with JSON.
-func call(t *testing.T, n *harness.Node, method, path, body string) []byte {
+// call asks a node for something that has to work, with JSON. It asks again where there is no leader for a moment.
+func call(t *testing.T, n *harness.Node, method, path, body string) (data []byte) {
 	t.Helper()
-	rq, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.Addr+"/api/v1"+path, bytes.NewBufferString(body))
-	must(t, err)
-	if body != "" {
-		rq.Header.Set("Content-Type", "application/json")
-	}
-	res, err := http.DefaultClient.Do(rq)
-	must(t, err)
-	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	must(t, err)
-	if res.StatusCode >= 300 {
-		t.Fatalf("%s %s %s: %s %s", method, path, body, res.Status, data)
-	}
+	harness.Eventually(t, patience, method+" "+path, func() bool {
+		rq, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.Addr+"/api/v1"+path, bytes.NewBufferString(body))
+		must(t, err)
+		if body != "" {
+			rq.Header.Set("Content-Type", "application/json")
+		}
+		res, err := http.DefaultClient.Do(rq)
+		must(t, err)
+		defer res.Body.Close()
+		data, err = io.ReadAll(res.Body)
+		must(t, err)
+		if res.StatusCode == http.StatusServiceUnavailable && bytes.Contains(data, []byte("nothing was changed")) {
+			return false
+		}
+		if res.StatusCode >= 300 {
+			t.Fatalf("%s %s %s: %s %s", method, path, body, res.Status, data)
+		}
+		return true
+	})
 	return data
 }
 
