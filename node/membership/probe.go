@@ -78,7 +78,8 @@ type probeReply struct {
 
 // offset is its clock minus ours, as ours is now: a change of our clock does not move its.
 func (s *probeReply) offset(ours stamp.Clock) time.Duration {
-	return s.clock.Add(ours.Mono() - s.mono).Sub(ours.Now())
+	now, mono := stamp.Look(ours)
+	return s.clock.Add(mono - s.mono).Sub(now)
 }
 
 // Probe asks a node who it is. Its clock is compared with the middle between question and answer: the error is at most

@@ -24,6 +24,19 @@ func NewClock() Clock { return machineClock{time.Now()} }
 func (c machineClock) Now() time.Time      { return time.Now().Round(0) }
 func (c machineClock) Mono() time.Duration { return time.Since(c.start) }
 
+// Look reads both times at one moment. A process that is stopped between the two, or has to wait for a processor, would
+// see a jump of its clock that there was none.
+func Look(c Clock) (wall time.Time, mono time.Duration) {
+	mono = c.Mono()
+	for range 100 { // after that it is not by chance
+		before := mono
+		if wall, mono = c.Now(), c.Mono(); mono-before < MaxJump/20 {
+			break
+		}
+	}
+	return wall, mono
+}
+
 // MaxSkew is how far a leader's clock may be from the majority's.
 const MaxSkew = 5 * time.Second
 
@@ -66,7 +79,8 @@ type Stamper struct {
 // New makes one that does not stamp yet: a takeover comes first. mark is the committed mark. skew, if it is not nil, is
 // how far the clock is from the majority's, once that is known; it must not block.
 func New(src Clock, steadyFor time.Duration, mark func() int64, skew func() (time.Duration, bool)) *Stamper {
-	c := &Stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew, wall: src.Now(), mono: src.Mono()}
+	c := &Stamper{src: src, steadyFor: steadyFor, mark: mark, skew: skew}
+	c.wall, c.mono = Look(src)
 	c.last, c.held = mark(), c.mono
 	return c
 }
@@ -81,7 +95,7 @@ func (c *Stamper) become(s state) {
 
 // look reads both clocks and stops the stamps if they cannot be trusted. It is called at least once a second.
 func (c *Stamper) look() {
-	wall, mono := c.src.Now(), c.src.Mono()
+	wall, mono := Look(c.src)
 	off := wall.Sub(c.wall) - (mono - c.mono)
 	c.wall, c.mono = wall, mono
 	if off > MaxJump || off < -MaxJump {

@@ -21,6 +21,41 @@ func (c *handClock) pass(d time.Duration) {
 	c.mono += d
 }
 
+// stopping is a clock whose process is stopped each time it has read the wall clock, some times.
+type stopping struct {
+	handClock
+	times int
+}
+
+func (c *stopping) Now() time.Time {
+	now := c.wall
+	if c.times > 0 {
+		c.times--
+		c.pass(3 * time.Second)
+	}
+	return now
+}
+
+// A process that is stopped between its looks at the wall clock and at the monotonic one sees no jump. It held for ten
+// seconds before.
+func TestStoppedWhileLooking(t *testing.T) {
+	h := &stopping{handClock: handClock{wall: time.UnixMilli(1_000_000_000)}, times: 2}
+	c := New(h, 10*time.Second, func() int64 { return 1_000_000_000 }, nil)
+	if now, ok := c.Resume(); !ok || !c.Resumed() || now != 1_000_006_000 {
+		t.Fatalf("takes over at %d: %v", now, ok)
+	}
+	for range 3 {
+		h.times = 1
+		if now, err := c.Now(); err != nil || now != h.wall.UnixMilli() {
+			t.Errorf("%d, %v at %d", now, err, h.wall.UnixMilli())
+		}
+	}
+	h.times = 1 << 30 // a clock that never stands still is looked at all the same
+	if _, err := c.Now(); err == nil {
+		t.Error("a stamp of a clock that cannot be read")
+	}
+}
+
 func TestStamper(t *testing.T) {
 	t0 := time.UnixMilli(1_000_000_000)
 	mark := t0.UnixMilli()
