@@ -81,9 +81,20 @@ func (c *checker) excused(a *attempt) bool {
 	// No node led for so long that every worker gave up what it had. What is claimed afterwards has nothing to do with
 	// that.
 	return slices.ContainsFunc(c.in.Outages, func(w Outage) bool {
-		return int64(w.To-w.From) >= patience && claimed <= int64(w.From)+c.clock &&
+		return int64(w.To-w.From)+c.far(int64(w.To)) >= patience && claimed <= int64(w.From)+c.clock &&
 			to >= int64(w.From)+patience
 	})
+}
+
+// far is how long the question whether it leads may take a leader at a time: there and back over the slowest link.
+func (c *checker) far(at int64) (long int64) {
+	for _, f := range c.in.Faults {
+		if f.Kind == FaultLink && c.isNode(f.Node) && c.isNode(f.Peer) && f.Amount.Milliseconds() >= slowLink &&
+			int64(f.From) <= at && at <= c.until(f) {
+			long = max(long, 2*f.Amount.Milliseconds())
+		}
+	}
+	return long
 }
 
 // led says that a fault befell the leader of the group in question. A node may lead one group and follow in others.
@@ -163,12 +174,18 @@ func (c *checker) around(from, to int64, counts func(Fault) bool) (int64, int64)
 	return from, to
 }
 
-// slow is how long a write of a disk or a message may take, in milliseconds, without an answer being late for it.
-const slow = 100
+// slow is how long a write of a disk or a message may take, in milliseconds, without an answer being late for it. Raft
+// keeps a leader for the answers to heartbeats, which may be late; the question whether it leads has to be answered
+// within the time of an election, a second, and each message of that takes its time on a link.
+const (
+	slow     = 100
+	slowLink = 500
+)
 
 // findUnsure finds when a leader could not confirm that it led, although raft let it lead: the raft loop of a follower
-// whose disk is slow answers no question, and its heartbeats are answered past that loop. If too many of the others are
-// so, or away, the leader extends no lease and registers no worker. Without such a disk an outage tells of it.
+// whose disk is slow answers no question, and its heartbeats are answered past that loop; one with a slow link answers
+// too late. If too many of the others are so, or away, the leader extends no lease and registers no worker. Without
+// such a disk or link an outage tells of it.
 func (c *checker) findUnsure() {
 	for i, t := range c.in.Takeovers {
 		end := int64(c.in.Final.At)
@@ -193,10 +210,10 @@ func (c *checker) findUnsure() {
 }
 
 // noMajorityAnswers says that from one time to another, between which no fault begins or ends, too few nodes answer a
-// leader's question, and that the disk of one is among the reasons. One without a vote (FaultLeader) counts as one that
-// does not answer.
+// leader's question, and that the disk or the link of one is among the reasons. One without a vote (FaultLeader) counts
+// as one that does not answer.
 func (c *checker) noMajorityAnswers(leader string, from, to int64) bool {
-	silent, disk := map[string]bool{}, false
+	silent, unheard := map[string]bool{}, false
 	for _, f := range c.in.Faults {
 		if int64(f.From) > from || c.answersFrom(f) < to {
 			continue
@@ -214,18 +231,19 @@ func (c *checker) noMajorityAnswers(leader string, from, to int64) bool {
 			if f.Amount != 0 && f.Amount.Milliseconds() < slow {
 				continue
 			}
+			unheard = unheard || f.Kind == FaultLink && f.Amount.Milliseconds() >= slowLink
 		case FaultDisk:
 			if f.Amount != 0 && f.Amount.Milliseconds() < slow {
 				continue
 			}
-			disk = disk || node != leader
+			unheard = unheard || node != leader
 		}
 		if node != leader && c.isNode(node) {
 			silent[node] = true
 		}
 	}
 	n := len(c.in.Final.Digests)
-	return disk && 2*(n-len(silent)) <= n
+	return unheard && 2*(n-len(silent)) <= n
 }
 
 // answersFrom is when the node of a fault is as before: a slow write that began before its end goes on.

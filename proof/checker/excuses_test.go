@@ -119,6 +119,8 @@ func TestUnsureLeader(t *testing.T) {
 		"one has no vote and one is slow": {[]fault{disk, {FaultLeader, "n1", "", 1000, 5000, 0}}, nil, ""},
 		"one is cut off and one is slow":  {[]fault{disk, {FaultCut, "n1", "n3", 1000, 5000, 0}}, nil, ""},
 		"its link is slow":                {[]fault{disk, {FaultLink, "n3", "n1", 1000, 5000, time.Second}}, nil, ""},
+		"one is away and one far":         {[]fault{{FaultLink, "n3", "n2", -8000, 5000, 1100e6}, away}, nil, ""},
+		"one is away and one less far":    {[]fault{{FaultLink, "n3", "n2", -8000, 5000, 300e6}, away}, nil, RuleLive},
 		"both are slow":                   {[]fault{disk, {FaultDisk, "n1", "", 1000, 4000, time.Second}}, nil, ""},
 		"the last write takes its time":   {[]fault{{FaultDisk, "n2", "", 1000, 3000, time.Second}, away}, nil, ""},
 		"the disk hangs":                  {[]fault{{FaultDisk, "n2", "", 1000, 5000, 0}, away}, nil, ""},
@@ -152,6 +154,35 @@ func TestUnsureLeader(t *testing.T) {
 				s.in.Faults = append(s.in.Faults, Fault{Kind: f.kind, Node: f.node, Peer: f.peer, Amount: f.amount,
 					From: job.Instant(minute(1) + f.from), To: job.Instant(minute(1) + f.to)})
 			}
+			s.attempt(sched(minute(1)), 1, "w1", minute(1), 5200, Canceled, job.RunFailed, job.ReasonNone)
+			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
+			check(t, s.end(1), tc.want)
+		})
+	}
+}
+
+// TestOutageOfFarNodes: a leader whose followers are far extends no lease for some time longer than no node led.
+func TestOutageOfFarNodes(t *testing.T) {
+	const ttl = 6 * time.Second // a worker that hears nothing for 2.8 s may have given up
+	far := Fault{Kind: FaultLink, Node: "n3", Peer: "n1", Amount: time.Second, From: job.Instant(minute(1)), To: job.Instant(minute(1) + 9000)}
+	with := func(change func(*Fault)) []Fault { f := far; change(&f); return []Fault{f} }
+	for name, tc := range map[string]struct {
+		faults []Fault
+		want   Rule
+	}{
+		"far":                 {with(func(*Fault) {}), ""},
+		"near":                {nil, RuleLive},
+		"less far":            {with(func(f *Fault) { f.Amount = 300 * time.Millisecond }), RuleLive},
+		"near again":          {with(func(f *Fault) { f.To = f.From + 1000 }), RuleLive},
+		"far only later":      {with(func(f *Fault) { f.From += 6000 }), RuleLive},
+		"another worker":      {with(func(f *Fault) { f.Peer = "w2" }), RuleLive},
+		"the outage is short": {with(func(f *Fault) { f.Amount = 500 * time.Millisecond }), RuleLive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(nil)
+			s.in.TTL = ttl
+			s.in.Faults = tc.faults
+			s.in.Outages = []Outage{{job.Instant(minute(1) + 500), job.Instant(minute(1) + 2000)}}
 			s.attempt(sched(minute(1)), 1, "w1", minute(1), 5200, Canceled, job.RunFailed, job.ReasonNone)
 			s.attempt(sched(minute(1)), 2, "w1", minute(1)+15_000, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 			check(t, s.end(1), tc.want)
