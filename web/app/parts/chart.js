@@ -45,14 +45,17 @@ export function Chart({ times, series, stacked, log, format = String, label, hei
           values: (u, ticks) => ticks.map((v) => clock(v * 1000, localZone, { date: false, seconds: false })) },
           { ...axis, grid: { ...axis.grid, filter: tens }, size: 48, filter: tens,
             values: (u, ticks) => ticks.map((v) => v == null ? '' : format(v)) }],
-        series: [{ label: 'at', value: (u, v) => v == null ? '–' : clock(v * 1000, localZone, { date: false }) },
+        // While nothing is pointed at, the legend is about the newest.
+        series: [{ label: 'at', value: (u, v) => clock((v ?? u.data[0].at(-1)) * 1000, localZone, { date: false }) },
           ...order.map((i) => ({ label: series[i].label, stroke: color(series[i].color),
             width: stacked ? 0 : 3.5 - 2 * i,
             points: { show: false },
             fill: stacked ? color(series[i].color) : undefined, paths: stacked ?
               uPlot.paths.bars({ size: [.82, 40], align: 1 }) : undefined,
-            value: (u, v, s, at) => at == null || raw.current[i].values[at] == null ? '–' :
-              format(raw.current[i].values[at]) }))],
+            value: (u, v, s, at) => {
+              const of = raw.current[i].values.at(at ?? -1)
+              return of == null ? '–' : format(of)
+            } }))],
       }, data, box.current)
       seen = new ResizeObserver(([e]) => plot.current?.setSize({ width: Math.floor(e.contentRect.width), height }))
       seen.observe(box.current)
@@ -72,8 +75,7 @@ export function Chart({ times, series, stacked, log, format = String, label, hei
 }
 
 // Bars are drawn over each other, so each is as high as all that stands on it: the last series is at the bottom, where
-// even
-// little of it is seen.
+// even little of it is seen.
 function pile(series, stacked) {
   if (!stacked) return series.map((s) => s.values)
   const out = []
