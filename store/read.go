@@ -288,26 +288,26 @@ func (v *View) EachJob(after job.ID, fn func(job.ID, Definition) bool) error {
 }
 
 // JobsWith looks at up to n jobs with a number above after and calls fn for those whose stored form contains a text;
-// the others are not decoded, which makes this twenty times as fast as EachJob. It returns the last one it looked at,
-// and whether it was the last of all.
+// the others are not decoded, which makes this twenty times as fast as EachJob. fn may say false to go no further. It
+// returns the last one it looked at, at how many it looked, and whether there are no more.
 func (v *View) JobsWith(text string, after job.ID, n int,
-	fn func(job.ID, Definition)) (last job.ID, end bool, err error) {
+	fn func(job.ID, Definition) bool) (last job.ID, looked int, end bool, err error) {
 	c := v.tx.Bucket(bucketJobs).Cursor()
 	for k, val := c.Seek(u64(uint64(after) + 1)); k != nil; k, val = c.Next() {
-		if n--; n < 0 {
-			return after, false, nil
+		if looked == n {
+			return after, looked, false, nil
 		}
+		looked++
 		after = job.ID(parseU64(k))
 		if !bytes.Contains(val, []byte(text)) {
 			continue
 		}
 		d, err := DecodeDefinition(val)
-		if err != nil {
-			return after, false, err
+		if err != nil || !fn(after, d) {
+			return after, looked, false, err
 		}
-		fn(after, d)
 	}
-	return after, true, nil
+	return after, looked, true, nil
 }
 
 // EachRecord calls fn for history records with a number above after, oldest first, until it says false.

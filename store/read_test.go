@@ -136,20 +136,23 @@ func TestWalks(t *testing.T) {
 		}
 
 		var with []job.ID
-		some := func(id job.ID, d Definition) {
+		some := func(id job.ID, d Definition) bool {
 			if !strings.Contains(d.Spec.Name, "web") {
 				t.Errorf("%s is %q", id, d.Spec.Name)
 			}
 			with = append(with, id)
+			return len(with) != 2
 		}
-		looked := 0
-		for after, end := job.ID(0), false; !end; looked++ {
+		looks, seen := 0, 0
+		for after, end := job.ID(0), false; !end; looks++ {
 			var err error
-			after, end, err = v.JobsWith("web-", after, 2, some)
+			var looked int
+			after, looked, end, err = v.JobsWith("web-", after, 2, some)
 			must(t, err)
+			seen += looked
 		}
-		if len(with) != 3 || looked < 3 {
-			t.Errorf("%v in %d looks", with, looked)
+		if len(with) != 3 || looks < 3 || seen != int(v.C.Jobs) {
+			t.Errorf("%v in %d looks at %d of %d jobs", with, looks, seen, v.C.Jobs)
 		}
 
 		var seqs []uint64

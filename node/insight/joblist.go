@@ -35,8 +35,8 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 		return page, err
 	}
 	defer done()
-	wait := patient(leastJobs)
-	for w.cost < listLimit && !w.end && len(page.Jobs) < q.Limit && !wait.over(w.cost) {
+	wait, room := patient(leastJobs), view.NewRoom(q.Limit)
+	for w.cost < listLimit && !w.end && !room.Full() && !wait.over(w.cost) {
 		if err := ctx.Err(); err != nil {
 			return page, err
 		}
@@ -57,7 +57,8 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 					continue
 				}
 				page.Jobs = append(page.Jobs, j)
-				if len(page.Jobs) == q.Limit && i < len(ids)-1 {
+				room.Take(len(j.Payload))
+				if room.Full() && i < len(ids)-1 {
 					w.at, w.end = jobCursor{id: id, name: j.Name, key: store.NameKey(j.Namespace, j.Name)}, false
 					return nil
 				}
@@ -181,24 +182,30 @@ func (w *jobWalk) next(r *view.Reader) (ids []job.ID, err error) {
 		})
 		w.seen, w.cost = w.seen+len(ids), w.cost+len(ids)
 	case space != job.AllNamespaces && space != job.DefaultNamespace:
-		w.at.id, w.end, err = r.JobsWith(space, w.at.id, spaceScan, func(id job.ID, d store.Definition) {
+		var looked int
+		room := view.NewRoom(spaceScan)
+		w.at.id, looked, w.end, err = r.JobsWith(space, w.at.id, spaceScan, func(id job.ID, d store.Definition) bool {
 			w.cost++
 			if d.Spec.Namespace == space {
+				room.Take(len(d.Spec.Payload))
 				r.Keep(id, &d)
 				ids = append(ids, id)
 			}
+			return !room.Full()
 		})
-		w.cost += spaceScan / scanShare
+		w.cost += looked/scanShare + 1
 		if w.seen += len(ids); w.space.All { // how many there are elsewhere is not for others
-			w.seen += spaceScan - len(ids)
+			w.seen += looked - len(ids)
 		}
 	default:
 		w.end = true
+		room := view.NewRoom(viewJobs) // they are decoded all at once
 		err = r.EachJob(w.at.id, func(id job.ID, d store.Definition) bool {
-			if len(ids) == viewJobs {
+			if room.Full() {
 				w.end = false
 				return false
 			}
+			room.Take(len(d.Spec.Payload))
 			r.Keep(id, &d)
 			ids, w.at = append(ids, id), jobCursor{id: id}
 			if view.Counts(w.space, d.Spec.Namespace) {

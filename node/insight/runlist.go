@@ -66,6 +66,7 @@ type lister struct {
 	text     string       // of q.Error, in lower case
 	failed   []failedAttempt
 	page     wire.RunPage
+	room     view.Room
 }
 
 // failedAttempt is an attempt in the page after which its run may have gone on.
@@ -174,15 +175,15 @@ func (l *lister) follow(ctx context.Context) error {
 
 // fill fills the page.
 func (l *lister) fill(ctx context.Context, cur runCursor) (wire.RunPage, error) {
-	l.page.Runs, l.text = []job.Run{}, strings.ToLower(l.q.Error)
+	l.page.Runs, l.text, l.room = []job.Run{}, strings.ToLower(l.q.Error), view.NewRoom(l.q.Limit)
 	if !cur.history && cur.below == (job.RunKey{}) {
 		for ; cur.notRun < len(l.notRun); cur.notRun++ {
-			if l.full() {
+			if l.room.Full() {
 				l.page.NextCursor = cur.String()
 				return l.page, nil
 			}
 			if run := l.notRun[cur.notRun]; l.wantsDue(run.Status, int64(run.First), int64(run.Last)) {
-				l.page.Runs = append(l.page.Runs, run)
+				l.add(run)
 			}
 		}
 	}
@@ -205,7 +206,7 @@ func (l *lister) fill(ctx context.Context, cur runCursor) (wire.RunPage, error) 
 				}
 				cur = runCursor{history: true}
 			}
-			if l.full() {
+			if l.room.Full() {
 				return nil
 			}
 			if cur.seq == 0 && l.q.To != 0 && (l.id == 0 || l.gone) {
@@ -219,7 +220,7 @@ func (l *lister) fill(ctx context.Context, cur runCursor) (wire.RunPage, error) 
 		if err != nil || end {
 			return l.page, err
 		}
-		if l.full() {
+		if l.room.Full() {
 			break
 		}
 	}
@@ -227,7 +228,10 @@ func (l *lister) fill(ctx context.Context, cur runCursor) (wire.RunPage, error) 
 	return l.page, nil
 }
 
-func (l *lister) full() bool { return len(l.page.Runs) >= l.q.Limit }
+func (l *lister) add(run job.Run) {
+	l.page.Runs = append(l.page.Runs, run)
+	l.room.Take(len(run.Output) + len(run.Error))
+}
 
 // openRuns adds open runs below the cursor; last says that there are no more.
 func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last bool, err error) {
@@ -235,7 +239,7 @@ func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last b
 	var inner error
 	n := 0
 	room := func() bool {
-		last = last && n < view.Rows && !l.full()
+		last = last && n < view.Rows && !l.room.Full()
 		return last
 	}
 	// dueBefore adds what is due and newer than a run.
@@ -271,7 +275,7 @@ func (l *lister) openRuns(r *view.Reader, cur runCursor) (next runCursor, last b
 		}
 		if l.wants(run.Status) && l.between(k.At, k.At) && l.q.Error == "" &&
 			(l.q.Worker == "" || l.q.Worker == run.Worker) {
-			l.page.Runs = append(l.page.Runs, run)
+			l.add(run)
 		}
 		return true
 	}
@@ -308,7 +312,7 @@ func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end boo
 	var inner error
 	n := 0
 	each := func(seq uint64, rec store.Record) bool {
-		if n == view.Rows || l.full() {
+		if n == view.Rows || l.room.Full() {
 			end = false
 			return false
 		}
@@ -330,7 +334,7 @@ func (l *lister) records(r *view.Reader, cur runCursor) (next runCursor, end boo
 		case job.RunFailed, job.RunDead, job.RunLost:
 			l.failed = append(l.failed, failedAttempt{rec.Run(), rec.Key, seq, len(l.page.Runs)})
 		}
-		l.page.Runs = append(l.page.Runs, run)
+		l.add(run)
 		return true
 	}
 	if l.id == 0 || l.gone {
@@ -469,7 +473,7 @@ func (l *lister) addDue(r *view.Reader, k job.RunKey) error {
 		return err
 	}
 	if due, ok := r.DueRun(&h); ok && due.RunID == k.String() && l.wantsDue(job.RunPending, k.At, k.At) {
-		l.page.Runs = append(l.page.Runs, due)
+		l.add(due)
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 		})
 		return page, err
 	}
+	room := view.NewRoom(q.Limit)
 	for looked := 0; looked < view.MaxRows; looked += view.Rows {
 		if err := ctx.Err(); err != nil {
 			return page, err
@@ -57,7 +58,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 			var inner error
 			n := 0
 			err := r.EachDead(below, func(seq uint64, d store.Dead) bool {
-				if n == view.Rows || len(page.Dead) >= q.Limit {
+				if n == view.Rows || room.Full() {
 					end = false
 					return false
 				}
@@ -72,6 +73,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 					return false
 				}
 				page.Dead = append(page.Dead, l)
+				room.Take(len(l.Output) + len(l.Error))
 				return true
 			})
 			if err == nil {
@@ -82,7 +84,7 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 		if err != nil || end {
 			return page, err
 		}
-		if len(page.Dead) >= q.Limit {
+		if room.Full() {
 			break
 		}
 	}

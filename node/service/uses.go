@@ -55,7 +55,7 @@ func (b *Service) localUses(ctx context.Context, of names.UsesOf) (out []names.U
 			return nil, err
 		}
 		err := b.view(func(r *view.Reader) (err error) {
-			after, end, err = r.JobsWith(word, after, viewScan, func(id job.ID, d store.Definition) {
+			after, _, end, err = r.JobsWith(word, after, viewScan, func(id job.ID, d store.Definition) bool {
 				for _, name := range usedBy(&d.Spec, of) {
 					count++
 					k := store.SecretKey{Namespace: d.Spec.Namespace, Name: name}
@@ -68,6 +68,7 @@ func (b *Service) localUses(ctx context.Context, of names.UsesOf) (out []names.U
 						out[i].Jobs = append(out[i].Jobs, cmp.Or(d.Spec.Name, id.String()))
 					}
 				}
+				return true
 			})
 			return err
 		})
