@@ -45,13 +45,16 @@ const (
 	// The leader says these itself; the first: workers of a token registered too often.
 	RefusedRegistrations Refusal = "registrations"
 	RefusedWorkers       Refusal = "workers" // there were too many workers, of a token or in all
-	// A node says this itself: too many reads of a token waited for their turn.
+	// A node says these itself: too many reads of a token waited for their turn; too many answers waited for their
+	// readers.
 	RefusedExpensive Refusal = "expensive"
+	RefusedUnread    Refusal = "unread"
 )
 
 // Refusals are all of them.
 var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedLarge,
-	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers, RefusedExpensive}
+	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers, RefusedExpensive,
+	RefusedUnread}
 
 const (
 	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk

@@ -33,9 +33,12 @@ type call struct {
 	query   url.Values
 	space   Space
 	body    []byte
-	ifMatch bool // the version came from If-Match: a mismatch is 412
-	started bool // a stream's answer has begun
-	pending any  // how far something is that goes on after the answer; nil: it is done
+	ifMatch bool            // the version came from If-Match: a mismatch is 412
+	started bool            // a stream's answer has begun
+	room    *membudget.Held // for the answer, until it was taken
+	turn    turn            // for a read that computes much
+	crowded bool            // there was none
+	pending any             // how far something is that goes on after the answer; nil: it is done
 }
 
 func (c *call) ref() string { return c.r.PathValue("ref") }
@@ -223,17 +226,33 @@ func (c *call) matchVersion(inBody uint64) (uint64, error) {
 // reply writes a JSON answer.
 func (c *call) reply(status int, v any) error {
 	var buf bytes.Buffer
-	if err := encode(&buf, v); err != nil {
+	err := encode(&buf, v)
+	c.turn.end()
+	if err != nil {
 		return err
 	}
-	c.write(status, buf.Bytes())
-	return nil
+	return c.write(status, buf.Bytes())
 }
 
-func (c *call) write(status int, text []byte) {
+func (c *call) write(status int, text []byte) error {
+	if !c.room.Fit(int64(cap(text))) {
+		return c.noRoom()
+	}
 	c.w.Header().Set("Content-Type", "application/json")
 	c.w.WriteHeader(status)
 	c.w.Write(text) //nolint:errcheck // the client hung up; the request is done all the same
+	return nil
+}
+
+// noRoom is the answer where there is no room for the right one, which may say what was done.
+func (c *call) noRoom() error {
+	c.crowded = true
+	const why = "this node has too many answers in memory that were not read yet"
+	if c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
+		return job.Errorf(job.CodeUnavailable, "read them, and try again in a moment", why)
+	}
+	return job.Errorf(job.CodeOutcomeUnknown, "read them, and repeat the request with the same Idempotency-Key",
+		why+": this may or may not have been done")
 }
 
 func (c *call) replyJob(status int, j job.Job) error {
@@ -242,8 +261,7 @@ func (c *call) replyJob(status int, j job.Job) error {
 	if !ok {
 		return c.reply(status, j)
 	}
-	c.write(status, append(b, '\n'))
-	return nil
+	return c.write(status, append(b, '\n'))
 }
 
 // done answers a change that has nothing to show.

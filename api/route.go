@@ -57,6 +57,11 @@ func (rt *route) most() int64 {
 // streams says that a request or its answer may go on for as long as its caller likes.
 func (k bodyKind) streams() bool { return k == linesBody || k == streamBody || k == jsonStream }
 
+// replies says that a route has one answer, which is made before it is sent. Those of workers are small or have waited.
+func (rt *route) replies() bool {
+	return !rt.body.streams() && !rt.body.polls() && rt.role != Anyone && rt.role != Worker && rt.role != Node
+}
+
 // polls says that the route waits for something, and sets the time limit.
 func (k bodyKind) polls() bool { return k == pollBody || k == pullBody }
 
@@ -259,6 +264,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	if err == nil {
 		err = c.readBody()
+	}
+	if err == nil && rt.replies() {
+		c.room, err = membudget.Reply(ctx)
+		c.ctx = context.WithValue(ctx, turnKey{}, &c.turn)
+		defer c.turn.end()
 	}
 	if err == nil {
 		err = rt.serve(c)

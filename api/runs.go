@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -143,7 +144,7 @@ func (c *call) cancelRun() error {
 	return c.reply(http.StatusOK, run)
 }
 
-const exportChunk = 500
+const exportChunk = 200
 
 // exportRuns streams the history, oldest first. The seq of the last line is the `after` of the next export.
 func (c *call) exportRuns() error {
@@ -179,9 +180,16 @@ func (c *call) stream(left int, next func(n int) (int, []byte, error)) error {
 	rc := http.NewResponseController(c.w)
 	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
 	for left > 0 {
+		room, err := membudget.Reply(c.ctx)
+		if c.crowded = err != nil; c.crowded {
+			return err
+		}
 		n, lines, err := next(min(left, exportChunk))
 		if err != nil {
 			return err
+		}
+		if !room.Fit(int64(len(lines))) {
+			return c.noRoom()
 		}
 		if !c.started {
 			c.started = true
@@ -193,6 +201,7 @@ func (c *call) stream(left int, next func(n int) (int, []byte, error)) error {
 		if _, err := c.w.Write(lines); err != nil {
 			return err
 		}
+		room.Release()
 		if n < min(left, exportChunk) {
 			break
 		}

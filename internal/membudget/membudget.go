@@ -18,6 +18,7 @@ type Limits struct {
 	Members   int64         // bodies of other nodes and of the admin socket; default 64 MiB
 	Strangers int64         // bodies of callers without a token, where one is asked for; default 4 MiB
 	Answers   int64         // answers of the leader that are kept until they are whole; default 32 MiB
+	Replies   int64         // answers made here, until their callers have taken them; default 32 MiB
 	Wait      time.Duration // how long a body waits for room; default 5 s
 }
 
@@ -50,15 +51,16 @@ const (
 
 // Budget is what a node has for the requests that it works on.
 type Budget struct {
-	wait                                       time.Duration
-	callers, bulk, members, strangers, answers *pool
+	wait                                                time.Duration
+	callers, bulk, members, strangers, answers, replies *pool
 }
 
 // New makes a budget.
 func New(l Limits) *Budget {
 	return &Budget{wait: cmp.Or(l.Wait, 5*time.Second), callers: newPool(cmp.Or(l.Callers, 128<<20)),
 		bulk: newPool(cmp.Or(l.Bulk, 64<<20)), members: newPool(cmp.Or(l.Members, 64<<20)),
-		strangers: newPool(cmp.Or(l.Strangers, 4<<20)), answers: newPool(cmp.Or(l.Answers, 32<<20))}
+		strangers: newPool(cmp.Or(l.Strangers, 4<<20)), answers: newPool(cmp.Or(l.Answers, 32<<20)),
+		replies: newPool(cmp.Or(l.Replies, 32<<20))}
 }
 
 // Use is what is held of a pool.
@@ -70,7 +72,7 @@ type Use struct {
 // Uses are those of all pools, by name.
 func (b *Budget) Uses() map[string]Use {
 	return map[string]Use{"callers": b.callers.use(), "bulk": b.bulk.use(), "members": b.members.use(),
-		"strangers": b.strangers.use(), "answers": b.answers.use()}
+		"strangers": b.strangers.use(), "answers": b.answers.use(), "replies": b.replies.use()}
 }
 
 // account is what one request holds.
@@ -181,6 +183,7 @@ func Chunk(ctx context.Context, size int64) (*Held, error) {
 func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) {
 	held := a.hold(p, size)
 	if a.nested || a.who.Kind == Member && size <= smallOfMember {
+		held.forced = true
 		p.force(held)
 		return a.add(held), nil
 	}
@@ -191,8 +194,27 @@ func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) 
 	if e, ok := context.Cause(ctx).(*job.Error); ok { //nolint:errorlint // it is a cause, and of this type or none
 		return nil, e // the token was revoked
 	}
+	if p == a.b.replies {
+		return nil, job.Errorf(job.CodeUnavailable, "read them, and try again in a moment",
+			"this node has too many answers in memory that were not read yet; nothing was done")
+	}
 	return nil, job.Errorf(job.CodeUnavailable, "try again in a moment, with fewer or smaller requests at once",
 		"the requests in this node's memory are too large together; nothing was done")
+}
+
+// replyRoom is what is held of an answer before it is made. Most are smaller.
+const replyRoom = 64 << 10
+
+// Reply waits for room for an answer that is to be made here, and holds it until the request has ended, which is when
+// its caller has taken it. Fit tells how large it has become.
+func Reply(ctx context.Context) (*Held, error) {
+	a := of(ctx)
+	if a == nil || a.who.Kind != Caller {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.b.wait)
+	defer cancel()
+	return a.take(ctx, a.b.replies, replyRoom)
 }
 
 // Answer is a part of the budget for answers that grows without waiting.
@@ -206,11 +228,15 @@ func Answer(ctx context.Context) *Held {
 
 // Held is a part of the budget. A nil one is without a bound.
 type Held struct {
-	p   *pool
-	who string
-	n   int64 // guarded by the pool
-	of  *holdings
+	p      *pool
+	who    string
+	n      int64 // guarded by the pool
+	forced bool  // it does not wait, and grows in any case
+	of     *holdings
 }
+
+// Fit makes it n bytes, if there is room for what that is more than before.
+func (h *Held) Fit(n int64) bool { return h == nil || h.p.fit(h, n) }
 
 // Grow takes more if there is room.
 func (h *Held) Grow(n int64) bool { return h == nil || h.p.grow(h, n) }

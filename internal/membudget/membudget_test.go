@@ -296,3 +296,71 @@ func TestNeverWaits(t *testing.T) {
 		}
 	})
 }
+
+// Attack: one token asks for answers and takes none. What they have in memory is bounded, the rest waits and is refused
+// before anything is done; another token does not wait behind it. A node and a part of a request never wait.
+func TestReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Limits{Replies: 8 * replyRoom})
+		begin := func(who Who) (context.Context, func()) { return b.Begin(t.Context(), who) }
+		greedy := Who{Token: "greedy"}
+		first, endFirst := begin(greedy)
+		one, err := Reply(first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !one.Fit(1000) || !one.Fit(replyRoom) {
+			t.Error("a small answer has no room")
+		}
+		second, endSecond := begin(greedy)
+		two, err := Reply(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(t, b, "replies", 2*replyRoom, 0)
+		if two.Fit(replyRoom + 1) {
+			t.Error("an answer takes more than the share of its token")
+		}
+		third, endThird := begin(greedy)
+		defer endThird()
+		began := time.Now()
+		if _, err := Reply(third); job.CodeOf(err) != job.CodeUnavailable || time.Since(began) != 5*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		if nested, err := Reply(Nested(third)); err != nil || !nested.Fit(mib) {
+			t.Errorf("a part of a request waits: %v", err)
+		} else {
+			nested.Release()
+		}
+		other, endOther := begin(Who{Token: "other"})
+		defer endOther()
+		his, err := Reply(other)
+		if err != nil || !his.Fit(2*replyRoom) {
+			t.Errorf("another token: %v", err)
+		}
+		for _, who := range []Who{{Kind: Member}, {Kind: Stranger}} {
+			ctx, end := begin(who)
+			if held, err := Reply(ctx); held != nil || err != nil {
+				t.Errorf("%+v: %v, %v", who, held, err)
+			}
+			end()
+		}
+		if !his.Fit(1) {
+			t.Error("less has no room")
+		}
+		endSecond()
+		holds(t, b, "replies", replyRoom+1, 0)
+		if !one.Fit(7*replyRoom - 1) { // it is the only one of its token
+			t.Error("a large answer has no room when its token has no other")
+		}
+		if one.Fit(8 * replyRoom) {
+			t.Error("there is more in memory than there is room")
+		}
+		endFirst()
+		his.Release()
+		holds(t, b, "replies", 0, 0)
+		if held, err := Reply(third); err != nil || !held.Fit(100*replyRoom) {
+			t.Errorf("the only answer has no room: %v", err)
+		}
+	})
+}

@@ -70,6 +70,24 @@ func (p *pool) grow(h *Held, n int64) bool {
 	return true
 }
 
+// fit makes what one holds n bytes.
+func (p *pool) fit(h *Held, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	more := n - h.n
+	switch {
+	case more <= 0:
+		p.giveBack(h, n)
+		return true
+	case h.forced, p.used == h.n: // one that is larger than all gets in when there is nothing else
+	case p.used+more > p.size, !p.shared(h, more) && p.shares[h.who] > h.n:
+		return false
+	}
+	h.n = n
+	p.enter(h, more)
+	return true
+}
+
 func (p *pool) acquire(ctx context.Context, h *Held) bool {
 	p.mu.Lock()
 	w := &waiter{h: h, in: make(chan struct{})}
@@ -113,6 +131,11 @@ func (p *pool) admit() {
 func (p *pool) keep(h *Held, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.giveBack(h, n)
+}
+
+// giveBack is keep. The lock is held.
+func (p *pool) giveBack(h *Held, n int64) {
 	back := h.n - n
 	if back <= 0 {
 		return

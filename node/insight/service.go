@@ -83,7 +83,8 @@ func (b *Service) now() int64 { return b.o.Source.Now() }
 func (b *Service) view(fn func(*view.Reader) error) error { return b.o.Source.View(fn) }
 
 // turn makes sure that the answer will be as fresh as the caller wants it, and waits until this node has time for a
-// read that computes much: as many as callers ask for at once would take its memory and its processors.
+// read that computes much: as many as callers ask for at once would take its memory and its processors. To encode the
+// answer costs more than to compute it, and belongs to the turn.
 func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error) {
 	if err := b.o.Fresh(ctx, rd); err != nil {
 		return nil, err
@@ -92,7 +93,11 @@ func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error)
 	if id := api.IdentityOf(ctx); id != nil {
 		token, name = id.Token, id.Name
 	}
+	api.EndTurn(ctx)
 	end, err = b.o.Turns.Take(ctx, token)
+	if err == nil {
+		return api.KeepTurn(ctx, end), nil
+	}
 	if errors.Is(err, ratelimit.ErrCrowded) {
 		if b.o.Refused != nil {
 			b.o.Refused(api.RefusedExpensive, name)
@@ -100,7 +105,7 @@ func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error)
 		return nil, job.Errorf(job.CodeTooManyRequests, "wait for some to end, or ask for less at once",
 			"%d reads of this caller are already waiting at this node", readsWaiting)
 	}
-	return end, err
+	return nil, err
 }
 
 // read is view for a caller who may want a fresh answer.
