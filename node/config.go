@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/internal/slowread"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/disk"
@@ -316,6 +317,7 @@ type Machine struct {
 	// Leader is put between the local worker and the leader.
 	Leader func(executor.Leader) executor.Leader
 	Memory membudget.Limits // the zero value has the defaults
+	Unread slowread.Limits  // likewise
 	// ProposeNotice is put between the outbox and the log.
 	ProposeNotice func(cmd fsm.Command, next func(fsm.Command) (*fsm.Reply, error)) (*fsm.Reply, error)
 }

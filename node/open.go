@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -146,7 +147,8 @@ func Open(cfg Config) (_ *Node, err error) {
 		n.cfg.Join = append(n.cfg.Join, formation.Others(cfg.Cluster, n.advertise)...) // that is all it can do
 	}
 	n.port = listen.Bound(ln, listen.PortOptions{Max: cfg.MaxConnections, Logger: n.cfg.Logger,
-		Servers: func() []raft.Server { return n.members.Servers() }})
+		Servers: func() []raft.Server { return n.members.Servers() }, Unread: cfg.Machine.Unread,
+		NotRead: func(by netip.Addr) { n.meters.Limited(api.RefusedUnread, by.String()) }})
 	n.mux = transport.NewMux(n.port, transport.Options{OnError: n.connError, Keys: n.keys, Public: n.security.Public(),
 		Handshakes: transport.HandshakeLimits{Member: n.port.Member}})
 	if n.keys != nil && n.dir.Fresh && n.keys.Authority() != nil {
@@ -209,7 +211,7 @@ func Open(cfg Config) (_ *Node, err error) {
 	// here: what is forwarded no longer says where it came from
 	dispatch := n.dispatch(api.ByPath(n.internalEndpoints()))
 	members := n.security.MembersOnly(n.authorized(dispatch), n.members.Belongs)
-	n.handler = duplex.Finish(n.meters.Timed(api.Guard(members, cfg.Secure, n.names()...)))
+	n.handler = n.port.Unread.Handler(duplex.Finish(n.meters.Timed(api.Guard(members, cfg.Secure, n.names()...))))
 	if n.worker, err = newLocalWorker(n); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/slowread"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -38,7 +39,7 @@ func (n *Node) connContext(ctx context.Context, c net.Conn) context.Context {
 	if f := n.cfg.Machine.Accepted; f != nil {
 		ctx = f(ctx, c)
 	}
-	return transport.ConnContext(ctx, c)
+	return transport.ConnContext(slowread.ConnContext(ctx, c), c)
 }
 
 // recheck cuts off nodes that were removed, as soon as this node knows it.
@@ -67,12 +68,7 @@ func (n *Node) rowsMayHaveChanged(c *store.Changes) {
 }
 
 // recheckSoon has connections looked at again.
-func (n *Node) recheckSoon() {
-	select {
-	case n.rowsChanged <- struct{}{}:
-	default:
-	}
-}
+func (n *Node) recheckSoon() { wait.Wake(n.rowsChanged) }
 
 // tokenCA is the hash of the CA that tokens name: the one in use. Every node can be known by it; by the one that is to
 // follow only those that have a certificate of it. One that is distrusted is soon known by none.

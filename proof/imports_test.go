@@ -35,12 +35,12 @@ var layers = [][]string{
 	{"executor/meters", "executor/remote"}, {"executor"},
 	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/chain", "fsm/stream"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "internal/dkron", "wheel"}, {"internal/daylight"}, {"schedule"},
-	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/membudget", "internal/mergepatch", "internal/traceid", "internal/worker"},
+	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/membudget", "internal/mergepatch", "internal/slowread", "internal/traceid", "internal/worker"},
 	{"job"},
 	{"internal/faultpoint", "internal/fieldgen"},
 	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/expand", "internal/faultpoint/crash", "internal/faultpoint/mutant",
 		"internal/gc", "internal/jsontext", "internal/mask", "internal/metric", "internal/otlp/otlptest", "internal/pack", "internal/ratelimit", "internal/replica",
-		"internal/sbom", "internal/sealer", "internal/systemd", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
+		"internal/sbom", "internal/sealer", "internal/slowread/slowreadtest", "internal/systemd", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }
 
 // only are packages that few others may import: the parts of something that has one way in. The list is exact: one that

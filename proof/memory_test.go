@@ -65,7 +65,7 @@ func TestLargeBodiesOfManyStreams(t *testing.T) {
 	}
 }
 
-// attackEnv has this binary attack: ADDRESS PATH TOKEN.
+// attackEnv has this binary attack: ADDRESS PATH TOKEN. After "unread:" there are several paths, whose answers are not read.
 const attackEnv = "CARILLON_TEST_BODIES"
 
 // bodies are an attack by a process of its own. It takes what processor time is left over: it stands for machines that
@@ -111,6 +111,9 @@ func (s *bodies) end() map[int]int {
 func attackMain(args string) int {
 	fields := strings.Split(args, " ")
 	addr, path, token := fields[0], fields[1], fields[2]
+	if paths, ok := strings.CutPrefix(path, "unread:"); ok {
+		return leaveUnread(addr, token, strings.Split(paths, ","))
+	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	counts := map[int]int{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/slowread"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -20,6 +21,7 @@ const defaultMaxConnections = 16384
 // because a flood must not fill the log as well.
 type Port struct {
 	*transport.Limited
+	Unread  *slowread.Bound // of the answers that go out by it
 	o       PortOptions
 	refused atomic.Uint64
 	said    atomic.Int64
@@ -30,11 +32,14 @@ type PortOptions struct {
 	Max     int // 0: 16,384, or half of the files that the process may open
 	Servers func() []raft.Server
 	Logger  *slog.Logger
+	Unread  slowread.Limits
+	NotRead func(by netip.Addr) // is told of each address with too many answers that it does not read
 }
 
 // Bound bounds what is open on a listener.
 func Bound(ln net.Listener, o PortOptions) *Port {
 	p := &Port{o: o}
+	p.Unread = slowread.New(slowread.Options{Limits: o.Unread, Member: p.Member, Refused: o.NotRead})
 	most := o.Max
 	if most == 0 {
 		most = defaultMaxConnections

@@ -1,0 +1,137 @@
+package node
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
+	"github.com/carillon-scheduler/carillon/internal/slowread"
+	"github.com/carillon-scheduler/carillon/internal/slowread/slowreadtest"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// largeJob is a job whose definition is an answer of a hundred kilobytes.
+func largeJob(name string) job.Spec {
+	return job.Spec{Name: name, Type: job.TypeHTTP, Schedule: "@manual",
+		Payload: []byte(`{"url":"http://127.0.0.1:1/","body":"` + strings.Repeat("x", 100<<10) + `"}`)}
+}
+
+// Attack: a viewer asks for large answers over HTTP/2 and takes none. What they have in memory is bounded, on the leader
+// and on a node that reads its own state; another viewer, and members, are answered; and it ends with the connections.
+func TestAnswersNotTaken(t *testing.T) {
+	t.Parallel()
+	c, admin := guarded(t, 2, func(c *Config) {
+		c.Machine.Memory = membudget.Limits{Replies: 2 << 20, Wait: time.Hour}
+		c.Machine.Unread = slowread.Limits{Each: 60, Time: time.Hour}
+	})
+	with := []string{"Authorization", "Bearer " + admin}
+	ok[job.Job](c.members[0].testNode, "POST", "/api/v1/jobs", largeJob("large"), with...)
+	token := func(name string) string {
+		return ok[wire.TokenCreated](c.members[0].testNode, "POST", "/api/v1/tokens",
+			wire.TokenRequest{Name: name, Role: job.RoleViewer}, with...).Text
+	}
+	greedy, honest := token("greedy"), token("honest")
+	for _, m := range c.members {
+		m.eventually(m.id()+" knows the tokens and the job", func() bool {
+			return m.call("GET", "/api/v1/jobs/large?stale=true", nil, with...).status == http.StatusOK && m.whoami(greedy) == http.StatusOK && m.whoami(honest) == http.StatusOK
+		})
+		conn, err := slowreadtest.Dial(m.Addr(), "127.0.0.2")
+		if err != nil {
+			t.Skipf("cannot dial from 127.0.0.2 on this machine: %v", err)
+		}
+		t.Cleanup(conn.Close)
+		for range 40 {
+			if err := conn.Get("/api/v1/jobs/large?stale=true", greedy); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.eventually("the token has its share", func() bool {
+			u := m.memory.Uses()["replies"]
+			return u.Held > 256<<10 && u.Waiting > 20 && m.port.Unread.Waiting() > 0
+		})
+		if u := m.memory.Uses()["replies"]; u.Most > 2<<20/4 {
+			t.Errorf("%s: %+v", m.id(), u)
+		}
+		for _, text := range []string{honest, admin} {
+			if a := m.call("GET", "/api/v1/jobs/large?stale=true", nil, "Authorization", "Bearer "+text); a.status != http.StatusOK ||
+				len(a.body) < 100<<10 {
+				t.Errorf("%s answers another viewer: %d, %d bytes", m.id(), a.status, len(a.body))
+			}
+		}
+		conn.Close()
+		m.eventually("nothing is left of it", func() bool {
+			u := m.memory.Uses()["replies"]
+			return u.Held == 0 && u.Waiting == 0 && m.port.Unread.Waiting() == 0
+		})
+	}
+	served(t, admin, c.members...)
+}
+
+// Attack: a stranger asks for small answers and takes none. So many wait for it, and no more: then its connection is
+// closed, which is counted.
+func TestStrangerTakesNoAnswers(t *testing.T) {
+	t.Parallel()
+	c, admin := guarded(t, 1, func(c *Config) { c.Machine.Unread = slowread.Limits{Each: 20, Time: time.Hour} })
+	m := c.members[0]
+	for i, path := range []string{"/ui/", "/healthz", "/api/v1/jobs", "/nothing"} {
+		conn, err := slowreadtest.Dial(m.Addr(), "127.0.0.2")
+		if err != nil {
+			t.Skipf("cannot dial from 127.0.0.2 on this machine: %v", err)
+		}
+		t.Cleanup(conn.Close)
+		for range 20 {
+			if err := conn.Get(path, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.eventually(path+" waits twenty times", func() bool { return m.port.Unread.Waiting() == 20 })
+		if err := conn.Get(path, ""); err != nil {
+			t.Fatal(err)
+		}
+		m.eventually("the connection is closed", conn.Closed)
+		a := m.call("GET", "/metrics", nil, "Authorization", "Bearer "+admin)
+		if want := fmt.Sprintf(`carillon_limited_total{reason="unread"} %d`, i+1); !strings.Contains(string(a.body), want) {
+			t.Errorf("the metrics lack %q", want)
+		}
+		conn.Close()
+		m.eventually("nothing is left of it", func() bool { return m.port.Unread.Waiting() == 0 })
+	}
+}
+
+// A page of large jobs, runs or dead letters is short, and its cursor goes on: answers are in memory as a whole.
+func TestPagesOfLargeRows(t *testing.T) {
+	n := start(t, t.TempDir())
+	names := map[string]bool{}
+	for i := range 50 {
+		spec := largeJob(fmt.Sprintf("large-%02d", i))
+		n.create(spec)
+		names[spec.Name] = true
+	}
+	for _, query := range []string{"", "&prefix=large", "&q=large"} {
+		seen, pages := map[string]bool{}, 0
+		for cursor := ""; ; pages++ {
+			page := ok[wire.JobPage](n, "GET", "/api/v1/jobs?limit=1000"+query+"&cursor="+cursor, nil)
+			text := 0
+			for _, j := range page.Jobs {
+				text += len(j.Payload)
+				if seen[j.Name] || !names[j.Name] {
+					t.Errorf("%q: %s again", query, j.Name)
+				}
+				seen[j.Name] = true
+			}
+			if text > 2<<20+128<<10 {
+				t.Errorf("%q: a page with %d bytes of payloads", query, text)
+			}
+			if cursor = page.NextCursor; cursor == "" {
+				break
+			}
+		}
+		if len(seen) != len(names) || pages == 0 {
+			t.Errorf("%q: %d of %d jobs on %d pages", query, len(seen), len(names), pages+1)
+		}
+	}
+}
