@@ -18,12 +18,13 @@ import (
 
 // Attack, for a minute each: a stranger, who asks for the page and with tokens that are none, and then a viewer of a
 // namespace with large jobs, open a thousand connections of HTTP/2 from ten addresses, ask 64 times on each, and take no
-// answer. The leader stays, its memory stays within 300 MiB of the usual, jobs run on, and another viewer is answered.
+// answer. The leader stays, its memory stays within 400 MiB of the usual, of which a node that is busy lets 192 MiB pile
+// up as garbage, jobs run on, and another viewer is answered.
 func TestAnswersNotTaken(t *testing.T) {
 	if !harness.Long() {
 		t.Skip("takes minutes: CARILLON_LONG=1, as .ci/deep long does")
 	}
-	const most = 300 << 20
+	const most = 400 << 20
 	lags := newLagTarget(t)
 	c := startFlooded(t)
 	admin := c.admin()
