@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/mask"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -107,6 +108,10 @@ func checkSecret(s *wire.SecretRequest) error {
 	case len(s.Value) > job.MaxSecretBytes:
 		return job.Invalid("value", "keep the key elsewhere and have the secret open it",
 			"the value has %d bytes, at most %d are allowed", len(s.Value), job.MaxSecretBytes)
+	case mask.Lines(s.Value) > job.MaxSecretLines:
+		return job.Invalid("value", "use several secrets, or encode it, as base64 for example",
+			"the value has %d lines, at most %d are allowed: each is masked in what runs print",
+			mask.Lines(s.Value), job.MaxSecretLines)
 	case strings.ContainsAny(s.Value, "\x00\uFFFD"):
 		return job.Invalid("value", "encode it, as base64 for example",
 			"the value is not text: it has a zero byte or is not UTF-8")

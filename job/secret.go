@@ -26,6 +26,7 @@ const SecretScheme = "secret://"
 const (
 	MinSecretBytes = mask.MinLength // shorter values cannot be masked
 	MaxSecretBytes = 8 << 10
+	MaxSecretLines = 256 // each is masked in what runs leave behind
 	MaxSecretHosts = 16
 	MaxSecretRefs  = 32 // of one job
 )

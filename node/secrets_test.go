@@ -464,3 +464,34 @@ func TestOneNamespaceDoesNotUseUpAllSecrets(t *testing.T) {
 		}
 	}
 }
+
+// A run whose secrets have more lines together than are masked is not started, and says why.
+func TestSecretsOfManyLines(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir(), func(c *Config) { c.Keys.On = true })
+	tg := newTarget(t)
+	var refs []string
+	for i := range 5 {
+		name := fmt.Sprint("s", i)
+		value := strings.Repeat(fmt.Sprintf("line-%d\n", i), job.MaxSecretLines)
+		if a := n.call("PUT", "/api/v1/secrets/"+name, map[string]any{"value": value}); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		refs = append(refs, "secret://"+name)
+		n.create(map[string]any{"name": fmt.Sprint("with-", i+1), "type": "http", "schedule": "@manual",
+			"payload": map[string]any{"url": tg.URL, "method": "POST", "body": strings.Join(refs, " ")}})
+	}
+	for name, want := range map[string]job.RunStatus{"with-4": job.RunSucceeded, "with-5": job.RunDead} {
+		ok[job.Run](n, "POST", "/api/v1/jobs/"+name+":run", nil)
+		n.eventually(name+" ends", func() bool {
+			page := ok[wire.RunPage](n, "GET", "/api/v1/jobs/"+name+"/runs", nil)
+			if len(page.Runs) == 0 || page.Runs[0].Status != want {
+				return false
+			}
+			if want == job.RunDead && !strings.Contains(page.Runs[0].Error, "1280 lines together, and at most 1024") {
+				t.Errorf("it says %q", page.Runs[0].Error)
+			}
+			return true
+		})
+	}
+}

@@ -70,8 +70,19 @@ func (s *Scheduler) fill(spec *job.Spec, names []string) *filled {
 		values[name] = value
 		f.values = append(f.values, value)
 	}
+	lines := 0
+	for _, v := range f.values {
+		lines += mask.Lines(v)
+	}
+	if lines > mask.MaxLines {
+		f.err = fmt.Errorf("the secrets of the job have %d lines together, and at most %d can be masked: "+
+			"encode their values, as base64 for example", lines, mask.MaxLines)
+		return f
+	}
 	f.payload, f.err = spec.ExpandSecrets(func(name string) string { return values[name] })
-	f.uses.masker = mask.New(f.values...)
+	if f.err == nil {
+		f.uses.masker = mask.New(f.values...)
+	}
 	return f
 }
 

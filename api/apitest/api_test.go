@@ -302,6 +302,8 @@ func TestRoutes(t *testing.T) {
 		{"secret put", "PUT", "/secrets/api-key", nil, `{"value":"another one"}`, 200, "", `"version":2`},
 		{"secret put, new", "PUT", "/secrets/other", nil, `{"value":"another one","hosts":["h:8443"]}`, 200, "", `"version":1`},
 		{"secret put, short", "PUT", "/secrets/other", nil, `{"value":"short"}`, 400, job.CodeInvalid, `"field":"value"`},
+		{"secret put, many lines", "PUT", "/secrets/other", nil, `{"value":"` + strings.Repeat("a\\n", job.MaxSecretLines+1) + `"}`, 400, job.CodeInvalid,
+			`has 257 lines, at most 256`},
 		{"secret put, long", "PUT", "/secrets/other", nil, `{"value":"` + strings.Repeat("x", job.MaxSecretBytes+1) + `"}`, 400, job.CodeInvalid, `"field":"value"`},
 		{"secret put, not text", "PUT", "/secrets/other", nil, `{"value":"with \u0000 byte"}`, 400, job.CodeInvalid, `"field":"value"`},
 		{"secret put, a reference", "PUT", "/secrets/other", nil, `{"value":"secret://api-key"}`, 400, job.CodeInvalid, `"field":"value"`},

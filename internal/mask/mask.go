@@ -15,10 +15,27 @@ const Replacement = "***"
 // MinLength is how long a value must be to be found: shorter ones would be found everywhere.
 const MinLength = 6
 
+// MaxLines is how many lines the values of one Masker may have together. Each line has some twenty forms, and all of
+// them are searched for in all that a run leaves behind: 37,000 lines took seconds.
+const MaxLines = 1024
+
+// Lines is how many lines of a value are masked by themselves.
+func Lines(v string) int {
+	if lines := split(v); len(lines) > 1 {
+		return len(lines)
+	}
+	return 1
+}
+
+func split(v string) []string {
+	return strings.FieldsFunc(v, func(r rune) bool { return r == '\n' || r == '\r' })
+}
+
 // Masker knows the forms in which some values may show up. It does not change, and may be used side by side; nil masks
 // nothing.
 type Masker struct {
 	forms []form
+	all   bool // they have too many lines: everything is masked
 }
 
 // form is one way to write a value, with its borders: fail[i] is the length of the longest proper prefix of text[:i+1]
@@ -32,10 +49,16 @@ type form struct {
 //
 // It is best effort: a program that prints a value backwards, in hex or a letter a line is not held up by it.
 func New(values ...string) *Masker {
+	count := 0
+	for _, v := range values {
+		if count += Lines(v); count > MaxLines {
+			return &Masker{all: true}
+		}
+	}
 	var texts []string
 	for _, v := range values {
 		texts = append(texts, forms(v)...)
-		if lines := strings.FieldsFunc(v, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 {
+		if lines := split(v); len(lines) > 1 {
 			for _, line := range lines { // what prints a key adds its own line ends
 				texts = append(texts, forms(line)...)
 			}
@@ -149,7 +172,7 @@ func (m *Masker) Longest() (n int) {
 
 // String masks a whole text.
 func (m *Masker) String(s string) string {
-	if m == nil || len(s) < MinLength {
+	if m == nil || !m.all && len(s) < MinLength {
 		return s
 	}
 	covered := m.cover([]byte(s), 0)
@@ -200,6 +223,9 @@ func (m *Masker) cover(text []byte, first int) []bool {
 		for i := from; i < to; i++ {
 			covered[i] = true
 		}
+	}
+	if m.all {
+		first = len(text)
 	}
 	if first > 0 {
 		mark(0, first)

@@ -217,3 +217,35 @@ func BenchmarkValueThatRepeatsItself(b *testing.B) {
 		})
 	}
 }
+
+// Values of too many lines would take seconds for each run. Nothing of them is shown, and nothing else either.
+func TestTooManyLines(t *testing.T) {
+	enough := many(4, mask.MaxLines/4, 6)
+	m := mask.New(enough...)
+	if got := m.String("a 000001 b 001023 c"); got != "a *** b *** c" {
+		t.Errorf("as many lines as there may be: %q", got)
+	}
+	m = mask.New(append(enough, "one more")...)
+	if got := m.String("a 000001 b"); got != "***" || m.String("x") != "***" || m.String("") != "" {
+		t.Errorf("a whole text: %q, %q, %q", got, m.String("x"), m.String(""))
+	}
+	var b strings.Builder
+	w := m.Writer(&b)
+	for _, s := range []string{"a", " 000001", "\n", "b"} {
+		if _, err := w.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil || b.String() != "***" || m.Head("abc") != "***" {
+		t.Errorf("a stream: %q, %q, %v", b.String(), m.Head("abc"), err)
+	}
+	text := []byte("a 000001")
+	if m.Blot(text); string(text) != "********" {
+		t.Errorf("in place: %q", text)
+	}
+	for v, n := range map[string]int{"one": 1, "one\n": 1, "\n": 1, "one\r\ntwo": 2, "\n\na\n\nb\n": 2} {
+		if mask.Lines(v) != n {
+			t.Errorf("%q has %d lines", v, mask.Lines(v))
+		}
+	}
+}
