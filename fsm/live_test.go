@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // An occurrence that finds a run open is decided about without a worker, by the policy.
@@ -71,6 +72,33 @@ func TestBusyUntil(t *testing.T) {
 				t.Errorf("%s, ended at %d: %+v", policy, ended-T(0), o)
 			}
 		}
+	}
+}
+
+// A leader whose clock was set back holds, and stamps results by that clock. A run that it ends was open until the mark
+// all the same: what came due until then met it.
+func TestBusyUntilOfAClockThatIsBehind(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(10), overlap(job.OverlapSkip))
+	w.now = T(10)
+	first := w.claim(id, T(70))
+	w.now = T(75)
+	w.want(CodeOK, &Stamp{})
+	w.now = T(-45)
+	w.complete(first, ResultDead, 0)
+	if err := w.st.View(func(v *store.View) error {
+		return v.EachDead(0, func(_ uint64, d store.Dead) bool {
+			if d.DiedAt != T(75) {
+				t.Errorf("it died at %d, and its record is of the mark", d.DiedAt-T(0))
+			}
+			return true
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.now = T(90)
+	if o := w.claim(id, T(130)); o.Code != CodeSkipped {
+		t.Errorf("the occurrence that met it: %+v", o)
 	}
 }
 

@@ -21,10 +21,10 @@ func (a *applier) fits(s *store.State, p store.Place) bool {
 	switch {
 	case s.Overlap == store.OverlapAllow || p.Parked || mutant.On(mutant.SerialFirst):
 		return true
-	case p.Ready <= a.now:
+	case p.Ready <= a.latest():
 		return false
 	}
-	return s.PassedOver >= maxPassedOver || s.Took == 0 || a.now+s.Took <= p.Ready || mutant.On(mutant.NoRoom)
+	return s.PassedOver >= maxPassedOver || s.Took == 0 || a.latest()+s.Took <= p.Ready || mutant.On(mutant.NoRoom)
 }
 
 // passOver notes that a serial run found no room.
@@ -33,7 +33,7 @@ func passOver(s *store.State) { s.PassedOver = min(s.PassedOver+1, maxPassedOver
 // took notes how long an attempt took, from its claim to its end. A longer one counts at once, shorter ones little by
 // little.
 func (a *applier) took(s *store.State, row *store.Row) {
-	d := max(a.now-row.ClaimedAt, 1)
+	d := max(a.latest()-row.ClaimedAt, 1)
 	if d < s.Took {
 		d = s.Took - (s.Took-d)/4
 	}
@@ -76,10 +76,10 @@ func (a *applier) tally(id job.ID, s *store.State) (t tally) {
 	return t
 }
 
-// isDue says that a job with this place has an occurrence that waits for a slot. It counts as open, unless runs may
-// overlap.
-func (a *applier) isDue(s *store.State, p store.Place) bool {
-	return s.Overlap != store.OverlapAllow && !p.Parked && p.Ready <= a.now
+// isDue says that a job with this place has an occurrence that waits for a slot at a time. It counts as open, unless
+// runs may overlap.
+func isDue(s *store.State, p store.Place, at int64) bool {
+	return s.Overlap != store.OverlapAllow && !p.Parked && p.Ready <= at
 }
 
 // release lets waiting runs become pending as far as the job's overlap policy allows: live ones first, oldest first,
@@ -89,7 +89,7 @@ func (a *applier) release(id job.ID, s *store.State, p store.Place) error {
 	if s.Waiting == 0 || s.Quarantined {
 		return nil
 	}
-	due := a.isDue(s, p)
+	due := isDue(s, p, a.latest())
 	open := a.b.Open(id)
 	if mutant.On(mutant.NewestFirst) {
 		open = slices.Clone(open)
@@ -229,7 +229,7 @@ func (v verdict) reason() (job.RunStatus, job.Reason) {
 // overlaps says that a live run of the job was open at a time that has come, with nothing open now. A stamp that is
 // ahead of this one is of a clock that was reset.
 func (a *applier) overlaps(s *store.State, ready int64) bool {
-	return s.Overlap == store.OverlapSkip && ready <= s.BusyUntil && s.BusyUntil <= a.now &&
+	return s.Overlap == store.OverlapSkip && ready <= s.BusyUntil && s.BusyUntil <= a.latest() &&
 		!mutant.On(mutant.JudgeBySlot)
 }
 

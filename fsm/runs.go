@@ -35,7 +35,7 @@ func (a *applier) closeRun(k job.RunKey, r *store.Row, s *store.State, rec *stor
 		// While a leader holds, stamps stand still and a run may end after the last one: retention counts from its end.
 		s.Ended(rec.Status, max(a.now, min(rec.EndedAt, maxTime)))
 		if !r.Serial && s.Overlap != store.OverlapAllow && (r.Attempt > 0 || !r.Delayed) {
-			s.BusyUntil = a.now - r.Late
+			s.BusyUntil = a.latest() - r.Late
 		}
 		if err := a.judge(k, s, rec); err != nil {
 			return 0, err
@@ -191,7 +191,7 @@ func (a *applier) die(k job.RunKey, row *store.Row, s *store.State, rec *store.R
 		return err
 	}
 	s.Dead++
-	return a.b.PutDead(seq, &store.Dead{Run: k, Row: *row, Reason: rec.Reason, DiedAt: a.now, Error: rec.Error,
+	return a.b.PutDead(seq, &store.Dead{Run: k, Row: *row, Reason: rec.Reason, DiedAt: rec.Recorded, Error: rec.Error,
 		Output: rec.Output})
 }
 

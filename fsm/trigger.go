@@ -45,7 +45,7 @@ func (c *Trigger) do(a *applier) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if v == start && a.isDue(&s, p) { // an occurrence that waits for a slot is open
+	if v == start && isDue(&s, p, a.now) { // an occurrence that waits for a slot is open
 		v = a.behindDue(id, &s)
 	}
 	switch v {

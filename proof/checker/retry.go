@@ -60,9 +60,9 @@ func (c *checker) redriveTime(l *life, r *runLife, a, prev *attempt) {
 			first = min(first, ch.lo)
 		}
 	}
-	if ready < first {
+	if least := c.setBack(first, int64(a.ClaimedAt)); ready < least {
 		c.bad(RuleRetry, l, r.key.At, "attempt %d could be claimed at %s, and nobody had redriven it before %s",
-			a.Attempt, a.ReadyAt, job.Instant(first))
+			a.Attempt, a.ReadyAt, job.Instant(least))
 	}
 	free := !l.w.any(first, ready, func(v *version) bool {
 		return v.spec.Overlap != job.OverlapAllow || v.spec.Concurrency > 0
@@ -75,6 +75,18 @@ func (c *checker) redriveTime(l *life, r *runLife, a, prev *attempt) {
 	}
 	c.bad(RuleRetry, l, r.key.At, "attempt %d could not be claimed before %s, and nobody redrove it then", a.Attempt,
 		a.ReadyAt)
+}
+
+// setBack is the earliest stamp of a result between two times. A leader whose clock was set back holds, and stamps
+// results by that clock; what waited for a run that such a result ends may be claimed from then on.
+func (c *checker) setBack(from, to int64) int64 {
+	least := from
+	for _, f := range c.in.Faults {
+		if f.Kind == FaultClock && f.Amount < 0 && int64(f.From) <= to && c.until(f) >= from {
+			least = min(least, max(from, int64(f.From))+f.Amount.Milliseconds()-c.clock)
+		}
+	}
+	return least
 }
 
 // seen is by when the end of an attempt was committed.

@@ -88,4 +88,17 @@ func TestTimeOfRetries(t *testing.T) {
 		s.in.Final.History[1].ReadyAt = job.Instant(minute(1) + end + 10_000)
 		check(t, s.end(1), RuleEarly)
 	})
+	for set, want := range map[time.Duration]Rule{-2 * time.Minute: "", -time.Minute: RuleRetry, 2 * time.Minute: RuleRetry} {
+		t.Run("redriven, and let go by a leader whose clock was wrong by "+set.String(), func(t *testing.T) {
+			s := newScene(retries(0, 10*time.Second))
+			s.attempt(sched(minute(1)), 1, worker, minute(1), end, Failed, job.RunDead, job.ReasonExhausted)
+			s.call(Call{Kind: CallRedrive, Dead: []uint64{1}, Count: 1}, minute(1)+5000)
+			s.in.Final.Dead = nil
+			s.fault(FaultClock, "n1", minute(1)+7000, minute(1)+9000)
+			s.in.Faults[len(s.in.Faults)-1].Amount = set
+			s.attempt(sched(minute(1)), 2, "n2", minute(1)+11_000, 1000, Succeeded, job.RunSucceeded, 0)
+			s.in.Final.History[1].ReadyAt = job.Instant(minute(1) + 7100 - 120_000)
+			check(t, s.end(1), want)
+		})
+	}
 }
