@@ -449,7 +449,7 @@ func TestLostAttemptKeepsItsStart(t *testing.T) {
 		w.trigger(once)
 		time.Sleep(20 * time.Second) // heartbeats
 		began := map[job.ID]job.Instant{}
-		for _, x := range f.starts {
+		for _, x := range f.ran() {
 			began[x.Run.Job] = job.At(x.at)
 		}
 		f.crash()
