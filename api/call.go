@@ -36,8 +36,8 @@ type call struct {
 	ifMatch bool            // the version came from If-Match: a mismatch is 412
 	started bool            // a stream's answer has begun
 	room    *membudget.Held // for the answer, until it was taken
+	unread  bool            // there was no room for it: others were not read yet
 	turn    turn            // for a read that computes much
-	crowded bool            // there was none
 	pending any             // how far something is that goes on after the answer; nil: it is done
 }
 
@@ -246,13 +246,13 @@ func (c *call) write(status int, text []byte) error {
 
 // noRoom is the answer where there is no room for the right one, which may say what was done.
 func (c *call) noRoom() error {
-	c.crowded = true
-	const why = "this node has too many answers in memory that were not read yet"
+	c.unread = true
 	if c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
-		return job.Errorf(job.CodeUnavailable, "read them, and try again in a moment", why)
+		return membudget.Unread("")
 	}
-	return job.Errorf(job.CodeOutcomeUnknown, "read them, and repeat the request with the same Idempotency-Key",
-		why+": this may or may not have been done")
+	e := membudget.Unread("; this may or may not have been done")
+	e.Code, e.Remedy = job.CodeOutcomeUnknown, "read them, and repeat the request with the same Idempotency-Key"
+	return e
 }
 
 func (c *call) replyJob(status int, j job.Job) error {

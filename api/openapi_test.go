@@ -101,7 +101,7 @@ func checkParameters(t *testing.T, doc dict, rt route) {
 	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview" && !strings.HasPrefix(rt.path, prefix+"/workers:") && !isPull(rt.path); mutates != key {
 		t.Errorf("%s %s: Idempotency-Key documented: %v, want %v", rt.method, rt.path, key, mutates)
 	}
-	if hasBody := at(op, "requestBody") != nil; hasBody != (rt.body != emptyBody && rt.body != streamBody) {
+	if hasBody := at(op, "requestBody") != nil; hasBody != !slices.Contains([]bodyKind{emptyBody, streamBody, waitBody}, rt.body) {
 		t.Errorf("%s %s: requestBody documented: %v", rt.method, rt.path, hasBody)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // failCall answers a route's error.
 func (h *handler) failCall(c *call, err error) {
 	if c.started { // a stream cannot take back its 200: break it off so that it does not look complete
-		if c.r.Context().Err() == nil && !c.crowded { // who reads nothing must not fill the log
+		if c.r.Context().Err() == nil && !c.unread { // who reads nothing must not fill the log
 			h.opts.Logger.Warn("stream broken off", "path", c.r.URL.Path, "error", err)
 		}
 		panic(http.ErrAbortHandler)

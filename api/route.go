@@ -27,6 +27,7 @@ const (
 	jsonStream          // one JSON value, needed; the answer is a stream without a time limit of its own
 	linesBody           // NDJSON; the route reads it itself
 	streamBody          // no body; the answer is a stream without a time limit of its own
+	waitBody            // no body; the answer waits until there is something to say
 	workerBody          // a message of the worker protocol: JSON or msgpack, with a limit of its own
 	pollBody            // the same, and the route sets the time limit
 	pullBody            // one JSON value or nothing, and the route sets the time limit
@@ -35,7 +36,7 @@ const (
 // bodyBytes is how many bytes are read of each kind. A kind without a row has no bound, and does not start.
 var bodyBytes = map[bodyKind]int64{emptyBody: defaultMaxBody, jsonBody: defaultMaxBody, jsonMaybe: defaultMaxBody,
 	patchBody: defaultMaxBody, jsonStream: defaultMaxBody, pullBody: defaultMaxBody, linesBody: defaultBulkBytes,
-	streamBody: 0, workerBody: maxWorkerBody, pollBody: maxWorkerBody}
+	streamBody: 0, waitBody: 0, workerBody: maxWorkerBody, pollBody: maxWorkerBody}
 
 func (k bodyKind) mustBe(path string) {
 	if _, ok := bodyBytes[k]; !ok {
@@ -57,9 +58,17 @@ func (rt *route) most() int64 {
 // streams says that a request or its answer may go on for as long as its caller likes.
 func (k bodyKind) streams() bool { return k == linesBody || k == streamBody || k == jsonStream }
 
-// replies says that a route has one answer, which is made before it is sent. Those of workers are small or have waited.
-func (rt *route) replies() bool {
-	return !rt.body.streams() && !rt.body.polls() && rt.role != Anyone && rt.role != Worker && rt.role != Node
+// room is what is reserved for an answer before a request is carried out: nothing for streams, which reserve it piece by
+// piece, and for workers, whose answers are small or have waited. A token whose changes wait for a slow commit, or whose
+// people watch outputs, must not use up its share by waiting.
+func (rt *route) room() int64 {
+	switch {
+	case rt.body.streams() || rt.body.polls() || rt.role == Anyone || rt.role == Worker || rt.role == Node:
+		return 0
+	case rt.method != http.MethodGet || rt.body == waitBody:
+		return membudget.RoomOfChange
+	}
+	return membudget.RoomOfRead
 }
 
 // polls says that the route waits for something, and sets the time limit.
@@ -265,8 +274,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 	if err == nil {
 		err = c.readBody()
 	}
-	if err == nil && rt.replies() {
-		c.room, err = membudget.Reply(ctx)
+	if room := rt.room(); err == nil && room > 0 {
+		c.room, err = membudget.Answer(ctx, room)
 		c.ctx = context.WithValue(ctx, turnKey{}, &c.turn)
 		defer c.turn.end()
 	}

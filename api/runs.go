@@ -20,7 +20,7 @@ func runRoutes() []route {
 			params("job from to stale")},
 		{"GET", "/runs:export", Viewer, Once, AcrossJobs, streamBody, (*call).exportRuns, params("after limit stale")},
 		{"GET", "/runs/{ref}", Viewer, ToLeader, ByRun, emptyBody, (*call).getRun, params("stale")},
-		{"GET", "/runs/{ref}/output", Viewer, ToLeader, ByRun, emptyBody, (*call).runOutput, params("fence after")},
+		{"GET", "/runs/{ref}/output", Viewer, ToLeader, ByRun, waitBody, (*call).runOutput, params("fence after")},
 		{"POST", "/runs/{ref}:cancel", Operator, ToLeader, ByRun, emptyBody, (*call).cancelRun, nil},
 	}
 }
@@ -180,8 +180,9 @@ func (c *call) stream(left int, next func(n int) (int, []byte, error)) error {
 	rc := http.NewResponseController(c.w)
 	defer deadline(rc.SetWriteDeadline, 0) // net/http would leave it on the connection for the next request
 	for left > 0 {
-		room, err := membudget.Reply(c.ctx)
-		if c.crowded = err != nil; c.crowded {
+		room, err := membudget.Answer(c.ctx, membudget.RoomOfRead)
+		if err != nil {
+			c.unread = true
 			return err
 		}
 		n, lines, err := next(min(left, exportChunk))

@@ -25,7 +25,7 @@ func largeJob(name string) job.Spec {
 func TestAnswersNotTaken(t *testing.T) {
 	t.Parallel()
 	c, admin := guarded(t, 2, func(c *Config) {
-		c.Machine.Memory = membudget.Limits{Replies: 2 << 20, Wait: time.Hour}
+		c.Machine.Memory = membudget.Limits{Answers: 2 << 20, Wait: time.Hour}
 		c.Machine.Unread = slowread.Limits{Each: 60, Time: time.Hour}
 	})
 	with := []string{"Authorization", "Bearer " + admin}
@@ -50,10 +50,10 @@ func TestAnswersNotTaken(t *testing.T) {
 			}
 		}
 		m.eventually("the token has its share", func() bool {
-			u := m.memory.Uses()["replies"]
+			u := m.memory.Uses()["answers"]
 			return u.Held > 256<<10 && u.Waiting > 20 && m.port.Unread.Waiting() > 0
 		})
-		if u := m.memory.Uses()["replies"]; u.Most > 2<<20/4 {
+		if u := m.memory.Uses()["answers"]; u.Most > 2<<20/4 {
 			t.Errorf("%s: %+v", m.id(), u)
 		}
 		for _, text := range []string{honest, admin} {
@@ -64,7 +64,7 @@ func TestAnswersNotTaken(t *testing.T) {
 		}
 		conn.Close()
 		m.eventually("nothing is left of it", func() bool {
-			u := m.memory.Uses()["replies"]
+			u := m.memory.Uses()["answers"]
 			return u.Held == 0 && u.Waiting == 0 && m.port.Unread.Waiting() == 0
 		})
 	}
@@ -102,7 +102,7 @@ func TestStrangerTakesNoAnswers(t *testing.T) {
 	}
 }
 
-// A page of large jobs, runs or dead letters is short, and its cursor goes on: answers are in memory as a whole.
+// A page of large jobs is short, and its cursor goes on: answers are in memory as a whole.
 func TestPagesOfLargeRows(t *testing.T) {
 	n := start(t, t.TempDir())
 	names := map[string]bool{}

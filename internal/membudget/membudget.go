@@ -17,8 +17,8 @@ type Limits struct {
 	Bulk      int64         // chunks of their bulk creates; default 64 MiB
 	Members   int64         // bodies of other nodes and of the admin socket; default 64 MiB
 	Strangers int64         // bodies of callers without a token, where one is asked for; default 4 MiB
-	Answers   int64         // answers of the leader that are kept until they are whole; default 32 MiB
-	Replies   int64         // answers made here, until their callers have taken them; default 32 MiB
+	Answers   int64         // answers made here, until their callers have taken them; default 32 MiB
+	Forwarded int64         // answers of the leader that are kept until they are whole; default 32 MiB
 	Wait      time.Duration // how long a body waits for room; default 5 s
 }
 
@@ -51,8 +51,8 @@ const (
 
 // Budget is what a node has for the requests that it works on.
 type Budget struct {
-	wait                                                time.Duration
-	callers, bulk, members, strangers, answers, replies *pool
+	wait                                                  time.Duration
+	callers, bulk, members, strangers, answers, forwarded *pool
 }
 
 // New makes a budget.
@@ -60,7 +60,7 @@ func New(l Limits) *Budget {
 	return &Budget{wait: cmp.Or(l.Wait, 5*time.Second), callers: newPool(cmp.Or(l.Callers, 128<<20)),
 		bulk: newPool(cmp.Or(l.Bulk, 64<<20)), members: newPool(cmp.Or(l.Members, 64<<20)),
 		strangers: newPool(cmp.Or(l.Strangers, 4<<20)), answers: newPool(cmp.Or(l.Answers, 32<<20)),
-		replies: newPool(cmp.Or(l.Replies, 32<<20))}
+		forwarded: newPool(cmp.Or(l.Forwarded, 32<<20))}
 }
 
 // Use is what is held of a pool.
@@ -72,7 +72,7 @@ type Use struct {
 // Uses are those of all pools, by name.
 func (b *Budget) Uses() map[string]Use {
 	return map[string]Use{"callers": b.callers.use(), "bulk": b.bulk.use(), "members": b.members.use(),
-		"strangers": b.strangers.use(), "answers": b.answers.use(), "replies": b.replies.use()}
+		"strangers": b.strangers.use(), "answers": b.answers.use(), "forwarded": b.forwarded.use()}
 }
 
 // account is what one request holds.
@@ -126,7 +126,7 @@ func (h *holdings) end() {
 func (a *account) hold(p *pool, n int64) *Held {
 	held := &Held{p: p, n: n, of: a.holdings}
 	switch {
-	case p == a.b.answers && a.who.Kind == Stranger:
+	case p == a.b.forwarded && a.who.Kind == Stranger:
 		held.who = "strangers" // they have one share together; ids of tokens have another form
 	case a.who.Kind == Caller:
 		held.who = a.who.Token
@@ -194,36 +194,44 @@ func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) 
 	if e, ok := context.Cause(ctx).(*job.Error); ok { //nolint:errorlint // it is a cause, and of this type or none
 		return nil, e // the token was revoked
 	}
-	if p == a.b.replies {
-		return nil, job.Errorf(job.CodeUnavailable, "read them, and try again in a moment",
-			"this node has too many answers in memory that were not read yet; nothing was done")
+	if p == a.b.answers {
+		return nil, Unread("; nothing was done")
 	}
 	return nil, job.Errorf(job.CodeUnavailable, "try again in a moment, with fewer or smaller requests at once",
 		"the requests in this node's memory are too large together; nothing was done")
 }
 
-// replyRoom is what is held of an answer before it is made. Most are smaller.
-const replyRoom = 64 << 10
+// Unread is what a caller is told for whose answer there is no room. also is what else it should know.
+func Unread(also string) *job.Error {
+	return job.Errorf(job.CodeUnavailable, "read them, and try again in a moment",
+		"this node has too many answers in memory that were not read yet%s", also)
+}
 
-// Reply waits for room for an answer that is to be made here, and holds it until the request has ended, which is when
+// What is held of an answer before it is made. Most are smaller.
+const (
+	RoomOfRead   = 64 << 10 // of one that may be a list
+	RoomOfChange = 8 << 10  // of one that takes its time, to be committed for example, and says little then
+)
+
+// Answer waits for room for an answer that is to be made here, and holds it until the request has ended, which is when
 // its caller has taken it. Fit tells how large it has become.
-func Reply(ctx context.Context) (*Held, error) {
+func Answer(ctx context.Context, room int64) (*Held, error) {
 	a := of(ctx)
 	if a == nil || a.who.Kind != Caller {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.b.wait)
 	defer cancel()
-	return a.take(ctx, a.b.replies, replyRoom)
+	return a.take(ctx, a.b.answers, room)
 }
 
-// Answer is a part of the budget for answers that grows without waiting.
-func Answer(ctx context.Context) *Held {
+// Forwarded is a part of the budget for an answer of another node, and grows without waiting.
+func Forwarded(ctx context.Context) *Held {
 	a := of(ctx)
 	if a == nil {
 		return nil
 	}
-	return a.add(a.hold(a.b.answers, 0))
+	return a.add(a.hold(a.b.forwarded, 0))
 }
 
 // Held is a part of the budget. A nil one is without a bound.

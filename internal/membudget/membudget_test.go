@@ -269,20 +269,20 @@ func TestChunks(t *testing.T) {
 // Room for answers is had at once or not at all. Small messages of members never wait.
 func TestNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Limits{Answers: 100, Members: 100, Wait: time.Hour})
+		b := New(Limits{Forwarded: 100, Members: 100, Wait: time.Hour})
 		ctx, end := b.Begin(t.Context(), Who{Kind: Stranger})
-		h := Answer(ctx)
+		h := Forwarded(ctx)
 		if !h.Grow(20) || h.Grow(20) {
 			t.Error("strangers have not a quarter")
 		}
-		holds(t, b, "answers", 20, 0)
+		holds(t, b, "forwarded", 20, 0)
 		member, endMember := b.Begin(t.Context(), Who{Kind: Member})
-		if !Answer(member).Grow(80) || Answer(member).Grow(1) {
+		if !Forwarded(member).Grow(80) || Forwarded(member).Grow(1) {
 			t.Error("a member has not the rest")
 		}
 		end()
 		endMember()
-		holds(t, b, "answers", 0, 0)
+		holds(t, b, "forwarded", 0, 0)
 		full := read(b, Who{Kind: Member}, 100<<10, 100<<10, true)
 		defer full.end()
 		synctest.Wait() // another goroutine takes it
@@ -291,7 +291,7 @@ func TestNeverWaits(t *testing.T) {
 			t.Error(err)
 		}
 		probe.end()
-		if !Answer(t.Context()).Grow(1<<40) || Nested(t.Context()) == nil {
+		if !Forwarded(t.Context()).Grow(1<<40) || Nested(t.Context()) == nil {
 			t.Error("without an account there is no bound")
 		}
 	})
@@ -299,48 +299,48 @@ func TestNeverWaits(t *testing.T) {
 
 // Attack: one token asks for answers and takes none. What they have in memory is bounded, the rest waits and is refused
 // before anything is done; another token does not wait behind it. A node and a part of a request never wait.
-func TestReplies(t *testing.T) {
+func TestAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := New(Limits{Replies: 8 * replyRoom})
+		b := New(Limits{Answers: 8 * RoomOfRead})
 		begin := func(who Who) (context.Context, func()) { return b.Begin(t.Context(), who) }
 		greedy := Who{Token: "greedy"}
 		first, endFirst := begin(greedy)
-		one, err := Reply(first)
+		one, err := Answer(first, RoomOfRead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !one.Fit(1000) || !one.Fit(replyRoom) {
+		if !one.Fit(1000) || !one.Fit(RoomOfRead) {
 			t.Error("a small answer has no room")
 		}
 		second, endSecond := begin(greedy)
-		two, err := Reply(second)
+		two, err := Answer(second, RoomOfRead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds(t, b, "replies", 2*replyRoom, 0)
-		if two.Fit(replyRoom + 1) {
+		holds(t, b, "answers", 2*RoomOfRead, 0)
+		if two.Fit(RoomOfRead + 1) {
 			t.Error("an answer takes more than the share of its token")
 		}
 		third, endThird := begin(greedy)
 		defer endThird()
 		began := time.Now()
-		if _, err := Reply(third); job.CodeOf(err) != job.CodeUnavailable || time.Since(began) != 5*time.Second {
+		if _, err := Answer(third, RoomOfRead); job.CodeOf(err) != job.CodeUnavailable || time.Since(began) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
-		if nested, err := Reply(Nested(third)); err != nil || !nested.Fit(mib) {
+		if nested, err := Answer(Nested(third), RoomOfRead); err != nil || !nested.Fit(mib) {
 			t.Errorf("a part of a request waits: %v", err)
 		} else {
 			nested.Release()
 		}
 		other, endOther := begin(Who{Token: "other"})
 		defer endOther()
-		his, err := Reply(other)
-		if err != nil || !his.Fit(2*replyRoom) {
+		his, err := Answer(other, RoomOfRead)
+		if err != nil || !his.Fit(2*RoomOfRead) {
 			t.Errorf("another token: %v", err)
 		}
 		for _, who := range []Who{{Kind: Member}, {Kind: Stranger}} {
 			ctx, end := begin(who)
-			if held, err := Reply(ctx); held != nil || err != nil {
+			if held, err := Answer(ctx, RoomOfRead); held != nil || err != nil {
 				t.Errorf("%+v: %v, %v", who, held, err)
 			}
 			end()
@@ -349,17 +349,17 @@ func TestReplies(t *testing.T) {
 			t.Error("less has no room")
 		}
 		endSecond()
-		holds(t, b, "replies", replyRoom+1, 0)
-		if !one.Fit(7*replyRoom - 1) { // it is the only one of its token
+		holds(t, b, "answers", RoomOfRead+1, 0)
+		if !one.Fit(7*RoomOfRead - 1) { // it is the only one of its token
 			t.Error("a large answer has no room when its token has no other")
 		}
-		if one.Fit(8 * replyRoom) {
+		if one.Fit(8 * RoomOfRead) {
 			t.Error("there is more in memory than there is room")
 		}
 		endFirst()
 		his.Release()
-		holds(t, b, "replies", 0, 0)
-		if held, err := Reply(third); err != nil || !held.Fit(100*replyRoom) {
+		holds(t, b, "answers", 0, 0)
+		if held, err := Answer(third, RoomOfRead); err != nil || !held.Fit(100*RoomOfRead) {
 			t.Errorf("the only answer has no room: %v", err)
 		}
 	})

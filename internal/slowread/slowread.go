@@ -90,7 +90,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Handler bounds the answers of another one. It has to be the outermost.
+// Handler bounds the answers of another one. What is around it must not write: it would not be counted.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w := &writer{ResponseWriter: rw, rc: http.NewResponseController(rw), b: b}
@@ -200,8 +200,11 @@ func (w *writer) wait(do func() error) error {
 
 // end is called when the handler has returned. Over HTTP/2 the rest of the answer is written now, while it is counted:
 // net/http would do so in the same goroutine, later, without a limit. Over HTTP/1 a reader can have one answer a
-// connection, and those are bounded.
+// connection, and those are bounded: net/http writes the rest within the time of a piece, and takes that back.
 func (w *writer) end(r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.hurry()
+	}
 	if r.ProtoMajor >= 2 && w.wrote > 0 && !w.failed && w.broken == nil {
 		_ = w.FlushError() //nolint:errcheck // w.broken says what matters
 	}

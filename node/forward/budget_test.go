@@ -35,11 +35,11 @@ func TestKeptBytesAreInTheBudget(t *testing.T) {
 	w := ask(roomy, "PUT", strings.NewReader(strings.Repeat("x", size)))
 	uses := roomy.Uses()
 	if w.Code != 200 || w.Body.Len() != size || uses["callers"].Most != size ||
-		uses["answers"].Most < size-freeAnswer || uses["answers"].Most > 2*size {
+		uses["forwarded"].Most < size-freeAnswer || uses["forwarded"].Most > 2*size {
 		t.Errorf("%d, %d bytes; held were %+v", w.Code, w.Body.Len(), uses)
 	}
-	full := membudget.New(membudget.Limits{Callers: 1, Answers: 1, Wait: time.Nanosecond})
-	if w := ask(full, "GET", nil); w.Code != 200 || w.Body.Len() != size || full.Uses()["answers"].Most != 0 {
+	full := membudget.New(membudget.Limits{Callers: 1, Forwarded: 1, Wait: time.Nanosecond})
+	if w := ask(full, "GET", nil); w.Code != 200 || w.Body.Len() != size || full.Uses()["forwarded"].Most != 0 {
 		t.Errorf("without room for the answer: %d, %d bytes; held were %+v", w.Code, w.Body.Len(), full.Uses())
 	}
 	hold, end := full.Begin(t.Context(), membudget.Who{})
@@ -52,7 +52,7 @@ func TestKeptBytesAreInTheBudget(t *testing.T) {
 		t.Errorf("without room for the body: %d, asked %d times more", w.Code, asked-before)
 	}
 	for _, b := range []*membudget.Budget{roomy, full} {
-		if u := b.Uses(); u["answers"].Held != 0 || b == roomy && u["callers"].Held != 0 {
+		if u := b.Uses(); u["forwarded"].Held != 0 || b == roomy && u["callers"].Held != 0 {
 			t.Errorf("not given back: %+v", u)
 		}
 	}

@@ -211,7 +211,7 @@ func (c *request) sendToLeader(l Leader) bool {
 		return false
 	}
 	defer resp.Body.Close()
-	held := membudget.Answer(ctx)
+	held := membudget.Forwarded(ctx)
 	defer held.Release()
 	head, whole, err := readHead(resp.Body, held)
 	if err != nil {
