@@ -58,9 +58,9 @@ func (rt *route) most() int64 {
 // streams says that a request or its answer may go on for as long as its caller likes.
 func (k bodyKind) streams() bool { return k == linesBody || k == streamBody || k == jsonStream }
 
-// room is what is reserved for an answer before a request is carried out: nothing for streams, which reserve it piece by
-// piece, and for workers, whose answers are small or have waited. A token whose changes wait for a slow commit, or whose
-// people watch outputs, must not use up its share by waiting.
+// room is what is reserved for an answer before a request is carried out: nothing for streams, which reserve it piece
+// by piece, and for workers, whose answers are small or have waited. A token whose changes wait for a slow commit, or
+// whose people watch outputs, must not use up its share by waiting.
 func (rt *route) room() int64 {
 	switch {
 	case rt.body.streams() || rt.body.polls() || rt.role == Anyone || rt.role == Worker || rt.role == Node:

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -53,7 +54,8 @@ the environment over the file of --config. Secrets are not shown.`,
 				var t output.Table
 				t.Row("SETTING", "VALUE", "FROM")
 				for _, s := range all {
-					t.Row(s.Name, output.Dash(strings.TrimSuffix(strings.TrimPrefix(s.Value, "["), "]")), s.From)
+					value := cmp.Or(s.Means, strings.TrimSuffix(strings.TrimPrefix(s.Value, "["), "]"))
+					t.Row(s.Name, output.Dash(value), s.From)
 				}
 				p.Table(t)
 			})

@@ -1,10 +1,12 @@
 package cmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -189,16 +191,25 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// A zero that stands for something else is shown as that.
+// A default of zero that stands for something else is shown as that; a program gets the value and what it means.
 func TestConfigShowsWhatDefaultsMean(t *testing.T) {
 	all := origins(t, newShell(t), "server")
 	for name, want := range map[string]string{"lease": "30s", "max-connections": "16384", "shell-memory": "no limit", "remove-dead-after": "never",
 		"groups": "1", "raft-multiplier": "1", "insecure": "false"} {
-		if got := all[name]; got.From != "default" || !strings.HasPrefix(got.Value, want) {
+		if got := all[name]; got.From != "default" || !strings.HasPrefix(cmp.Or(got.Means, got.Value), want) {
 			t.Errorf("%s: %+v, want %s", name, got, want)
 		}
 	}
-	if got := all["egress-proxy"]; got.Value != "" {
+	if got := all["lease"]; got.Value != "0s" {
 		t.Errorf("%+v", got)
+	}
+	if got := all["egress-proxy"]; got.Value != "" || got.Means != "" {
+		t.Errorf("%+v", got)
+	}
+	out, _, _ := newShell(t).run("", "config", "show", "server")
+	for _, row := range []string{`lease +30s, or .* +default`, `insecure +false +default`} {
+		if !regexp.MustCompile(`(?m)^` + row + `$`).MatchString(out) {
+			t.Errorf("no %q in\n%s", row, out)
+		}
 	}
 }

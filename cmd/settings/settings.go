@@ -28,7 +28,8 @@ const (
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	From  string `json:"from"` // default, command line, the variable, or the file
+	Means string `json:"means,omitempty"` // what a default stands for that is found out later, as the help says it
+	From  string `json:"from"`            // default, command line, the variable, or the file
 }
 
 // secrets are shown without their values: only the names before the first "=" are.
@@ -87,11 +88,11 @@ func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
 	}
 	var all []Setting
 	err = each(cmd, func(f *pflag.Flag) error {
-		value := Shown(f)
-		if from[f.Name] == "default" {
-			value = standard(f, value)
+		s := Setting{Name: f.Name, Value: Shown(f), From: from[f.Name]}
+		if s.From == "default" {
+			s.Means = means(f, s.Value)
 		}
-		all = append(all, Setting{f.Name, value, from[f.Name]})
+		all = append(all, s)
 		return nil
 	})
 	return all, err
@@ -100,13 +101,12 @@ func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
 // said is what the help says that a default is; not which variable it is in.
 var said = regexp.MustCompile(`\(default ([^$()][^()]*)\)`)
 
-// standard is the value of a flag that nobody set. Zero often stands for one that is found out later, and the help says
-// which.
-func standard(f *pflag.Flag, value string) string {
+// means is what a default of zero stands for, if the help says it.
+func means(f *pflag.Flag, value string) string {
 	if m := said.FindStringSubmatch(f.Usage); m != nil && slices.Contains([]string{"", "0", "0s", "0B", "[]"}, value) {
 		return m[1]
 	}
-	return value
+	return ""
 }
 
 // each calls for every setting, in the order of the names, until one fails.
