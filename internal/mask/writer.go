@@ -5,26 +5,47 @@ import "io"
 // Writer masks what passes through it, also values that are split over writes: it holds back what may be the beginning
 // of one until it knows, and no more than that. It is not safe for concurrent use.
 type Writer struct {
-	m    *Masker
-	to   io.Writer
-	held []byte
-	// covered is how many of the held bytes belong to a value that began before them, and run that the last byte passed
-	// on did: its replacement was written.
-	covered int
-	run     bool
-	out     []byte
+	search search
+	to     io.Writer
+	held   []byte
+	gone   int   // so many bytes of held were passed on
+	base   int64 // how many bytes were passed on altogether
+	in     bool  // the last of them belongs to a value: its replacement was written
+	out    []byte
 }
 
 // Writer makes one that passes on to another.
-func (m *Masker) Writer(to io.Writer) *Writer { return &Writer{m: m, to: to} }
+func (m *Masker) Writer(to io.Writer) *Writer { return &Writer{search: search{m: m}, to: to} }
 
 // Write takes all of p, unless what it passes on to fails.
 func (w *Writer) Write(p []byte) (int, error) {
-	if w.m == nil {
+	switch m := w.search.m; {
+	case m == nil:
 		return w.to.Write(p)
+	case m.all:
+		if !w.in && len(p) > 0 {
+			w.in = true
+			if _, err := io.WriteString(w.to, Replacement); err != nil {
+				return 0, err
+			}
+		}
+		return len(p), nil
 	}
-	w.held = append(w.held, p...)
-	if err := w.pass(len(w.held) - w.m.pending(w.held)); err != nil {
+	text := p
+	if len(w.held) > 0 {
+		w.held = append(w.held, p...)
+		text = w.held[w.gone:]
+	}
+	w.search.read(text, w.base, false)
+	n := int(w.search.settled() - w.base)
+	text, rest := text[:n], text[n:]
+	err := w.pass(text)
+	if len(w.held) == 0 {
+		w.held = append(w.held, rest...)
+	} else {
+		w.drop(n)
+	}
+	if err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -32,37 +53,39 @@ func (w *Writer) Write(p []byte) (int, error) {
 
 // Flush passes on what is held back: there is no more to come.
 func (w *Writer) Flush() error {
-	if w.m == nil {
+	text := w.held[w.gone:]
+	if len(text) == 0 {
 		return nil
 	}
-	return w.pass(len(w.held))
+	w.search.read(text, w.base, true)
+	err := w.pass(text)
+	w.drop(len(text))
+	return err
 }
 
-// pass lets go of the first n bytes that are held.
-func (w *Writer) pass(n int) error {
-	covered := w.m.cover(w.held, w.covered)
-	w.out = w.out[:0]
-	for i, c := range w.held[:n] {
-		in := covered != nil && covered[i]
-		if in && !w.run {
-			w.out = append(w.out, Replacement...)
-		} else if !in {
-			w.out = append(w.out, c)
-		}
-		w.run = in
-	}
-	// A value that began in what was let go and ends in what is held is not found again there. Its bytes are the first
-	// of those; what else is covered will be found again, so counting it as well does no harm.
-	w.covered = 0
-	for covered != nil && n+w.covered < len(covered) && covered[n+w.covered] {
-		w.covered++
-	}
-	rest := copy(w.held, w.held[n:])
-	clear(w.held[rest:])
-	w.held = w.held[:rest]
-	if len(w.out) == 0 {
+// pass passes on the first bytes of what was not yet.
+func (w *Writer) pass(text []byte) (err error) {
+	if len(text) == 0 {
 		return nil
 	}
-	_, err := w.to.Write(w.out)
+	if next := w.search.next(w.base); next.from >= w.base+int64(len(text)) {
+		w.in = false
+		_, err = w.to.Write(text) // as it is
+	} else if w.out, w.in = w.search.masked(w.out[:0], text, w.base, w.in); len(w.out) > 0 {
+		_, err = w.to.Write(w.out)
+	}
+	w.base += int64(len(text))
 	return err
+}
+
+// drop removes what was passed on of what is held.
+func (w *Writer) drop(n int) {
+	clear(w.held[w.gone : w.gone+n])
+	w.gone += n
+	// Not with each write: what is held may be much more than what is written.
+	if w.gone >= len(w.held)-w.gone {
+		rest := copy(w.held, w.held[w.gone:])
+		clear(w.held[rest:])
+		w.held, w.gone = w.held[:rest], 0
+	}
 }
