@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -45,4 +46,11 @@ func helperProcess() {
 	r := s.Run(context.Background(), job.Assignment{Run: job.RunKey{Job: 3, At: 1000, Origin: job.OriginSchedule}, Fence: 12,
 		Type: job.TypeShell, Payload: payload})
 	fmt.Println(r.Outcome, r.Error, r.Output)
+}
+
+// within gives an attempt its timeout.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, stop := context.WithTimeout(t.Context(), d)
+	t.Cleanup(stop)
+	return ctx
 }

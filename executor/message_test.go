@@ -57,13 +57,6 @@ func newTestMessage(t *testing.T, brokers ...string) *Message {
 	return m
 }
 
-// within gives an attempt its timeout.
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, stop := context.WithTimeout(t.Context(), d)
-	t.Cleanup(stop)
-	return ctx
-}
-
 func wantFailure(t *testing.T, r job.Result, permanent bool, words ...string) {
 	t.Helper()
 	if r.Outcome != job.OutcomeFailed || r.Permanent != permanent {

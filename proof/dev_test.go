@@ -49,8 +49,7 @@ func TestDevClusterLosesItsLeader(t *testing.T) {
 	cmd := exec.Command(harness.Build(t), "dev", "--nodes", "3", "--listen", first, "--data-dir", dir)
 	var out said
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := harness.Spawn(cmd); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

@@ -180,7 +180,7 @@ func (n *Node) Launch() error {
 	args = append(args, n.Flags...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: whatever the process leaves behind cannot hold up Wait
-	if err := start(cmd); err != nil {
+	if err := Spawn(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})

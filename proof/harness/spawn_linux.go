@@ -25,8 +25,8 @@ type spawn struct {
 	done chan error
 }
 
-// start starts a command in a process group of its own. It dies with the test, however the test dies.
-func start(cmd *exec.Cmd) error {
+// Spawn starts a command in a process group of its own. It dies with the test, however the test dies.
+func Spawn(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	s := spawn{cmd, make(chan error, 1)}
 	spawner() <- s

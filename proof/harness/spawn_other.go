@@ -4,6 +4,7 @@ package harness
 
 import "os/exec"
 
-func start(cmd *exec.Cmd) error { return cmd.Start() }
+// Spawn starts a command.
+func Spawn(cmd *exec.Cmd) error { return cmd.Start() }
 
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

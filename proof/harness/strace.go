@@ -52,7 +52,7 @@ func Inject(tb testing.TB, n *Node, call, errno string, when int, file string) *
 	}
 	defer said.Close()
 	i.cmd.Stderr = said
-	if err := start(i.cmd); err != nil {
+	if err := Spawn(i.cmd); err != nil {
 		tb.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -21,8 +21,7 @@ func TestDemo(t *testing.T) {
 	chromium(t)
 	first := port.ReserveRow(t, 3)
 	dev := exec.Command(harness.Build(t), "dev", "--nodes", "3", "--listen", first, "--data-dir", t.TempDir())
-	dev.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, dev.Start())
+	must(t, harness.Spawn(dev))
 	t.Cleanup(func() { _ = dev.Process.Signal(syscall.SIGTERM); _ = dev.Wait() })
 	leader := ""
 	harness.Eventually(t, patience, "three nodes", func() bool {
