@@ -85,20 +85,21 @@ func TestShell(t *testing.T) {
 		output string
 		err    string
 	}{
-		"script":           {job.ShellPayload{Command: "echo hello | tr h j"}, "jello\n", ""},
-		"argv":             {job.ShellPayload{Argv: []string{"echo", "$HOME", "a b"}}, "$HOME a b\n", ""},
-		"both streams":     {job.ShellPayload{Command: "echo a; echo b >&2; echo c"}, "a\nb\nc\n", ""},
-		"no input":         {job.ShellPayload{Command: "cat; echo end"}, "end\n", ""},
-		"fails":            {job.ShellPayload{Command: "echo why; exit 3"}, "why\n", "exit status 3"},
-		"fails for good":   {job.ShellPayload{Command: "exit 100"}, "", "exit status 100"},
-		"kills itself":     {job.ShellPayload{Command: "kill -9 $$"}, "", "killed by SIGKILL"},
-		"directory":        {job.ShellPayload{Command: "pwd -P", Dir: "/"}, "/\n", ""},
-		"own path":         {job.ShellPayload{Argv: []string{"tool"}, Env: map[string]string{"PATH": dir + ":/bin"}}, "from the tool\n", ""},
-		"own variable":     {job.ShellPayload{Command: "echo $A$B", Env: map[string]string{"A": "1", "B": "x=y"}}, "1x=y\n", ""},
-		"group of its own": {job.ShellPayload{Command: "test $(ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat) -eq $$ && echo yes"}, "yes\n", ""},
-		"no such program":  {job.ShellPayload{Argv: []string{"no-such-program"}}, "", `"no-such-program" was not found on PATH`},
-		"no such path":     {job.ShellPayload{Argv: []string{"/no/such"}}, "", "fork/exec /no/such: no such file or directory"},
-		"no such dir":      {job.ShellPayload{Command: "true", Dir: "/no/such"}, "", "stat /no/such: no such file or directory"},
+		"script":             {job.ShellPayload{Command: "echo hello | tr h j"}, "jello\n", ""},
+		"argv":               {job.ShellPayload{Argv: []string{"echo", "$HOME", "a b"}}, "$HOME a b\n", ""},
+		"both streams":       {job.ShellPayload{Command: "echo a; echo b >&2; echo c"}, "a\nb\nc\n", ""},
+		"no input":           {job.ShellPayload{Command: "cat; echo end"}, "end\n", ""},
+		"fails":              {job.ShellPayload{Command: "echo why; exit 3"}, "why\n", "exit status 3"},
+		"fails for good":     {job.ShellPayload{Command: "exit 100"}, "", "exit status 100"},
+		"kills itself":       {job.ShellPayload{Command: "kill -9 $$"}, "", "killed by SIGKILL"},
+		"directory":          {job.ShellPayload{Command: "pwd -P", Dir: "/"}, "/\n", ""},
+		"own path":           {job.ShellPayload{Argv: []string{"tool"}, Env: map[string]string{"PATH": dir + ":/bin"}}, "from the tool\n", ""},
+		"own variable":       {job.ShellPayload{Command: "echo $A$B", Env: map[string]string{"A": "1", "B": "x=y"}}, "1x=y\n", ""},
+		"group of its own":   {job.ShellPayload{Command: "test $(ps -o pgid= -p $$ 2>/dev/null || cut -d' ' -f5 /proc/$$/stat) -eq $$ && echo yes"}, "yes\n", ""},
+		"session of its own": {job.ShellPayload{Command: "test ! -e /proc/$$/stat || test $(cut -d' ' -f6 /proc/$$/stat) -eq $$ && echo yes"}, "yes\n", ""},
+		"no such program":    {job.ShellPayload{Argv: []string{"no-such-program"}}, "", `"no-such-program" was not found on PATH`},
+		"no such path":       {job.ShellPayload{Argv: []string{"/no/such"}}, "", "fork/exec /no/such: no such file or directory"},
+		"no such dir":        {job.ShellPayload{Command: "true", Dir: "/no/such"}, "", "stat /no/such: no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := s.Run(t.Context(), shellJob(t, c.p))
