@@ -89,5 +89,6 @@ const (
 	ResumeRetries  // a resume has what waits for its retry start at once
 	LostWaits      // a run whose worker was lost waits as if it had failed
 	RedriveCounts  // a redriven run counts the failures before, for its delays and for when it is given up
+	EndsBeforeMark // a run ends when a leader says whose clock was set back, and not at the mark
 	count
 )

@@ -86,6 +86,7 @@ var names = [count]string{
 	ResumeRetries:   "resume-retries",
 	LostWaits:       "lost-waits",
 	RedriveCounts:   "redrive-counts",
+	EndsBeforeMark:  "ends-before-mark",
 }
 
 var active atomic.Uint32
