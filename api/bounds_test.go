@@ -75,7 +75,7 @@ func TestKindsOfRoutes(t *testing.T) {
 			prefix + "/workers:output", prefix + "/queues/{queue}:heartbeat", prefix + "/queues/{queue}:complete",
 			prefix + "/queues/{queue}:fail":
 			want = workerCall
-		case prefix + "/jobs:bulk", prefix + "/jobs:apply", prefix + "/runs:export", prefix + "/audit:export", prefix + "/backup", "/metrics",
+		case prefix + "/jobs:bulk", prefix + "/jobs:apply", prefix + "/runs:export", prefix + "/audit:export", prefix + "/backup", "/metrics", "/metrics/jobs",
 			prefix + "/jobs:act", prefix + "/events":
 			want = openStream
 		}

@@ -25,7 +25,7 @@ func systemRoutes() []route {
 // probeRoutes are outside of the prefix: those who call them know nothing of the API.
 func probeRoutes() []route {
 	return append(namespaced([]route{
-		{"GET", "/metrics/jobs", Viewer, Here, AtNode, emptyBody, (*call).jobMetrics, params("prefix")},
+		{"GET", "/metrics/jobs", Viewer, Here, AtNode, streamBody, (*call).jobMetrics, params("prefix")},
 	}), []route{
 		{"GET", "/healthz", Anyone, Here, AtNode, emptyBody, (*call).healthz, nil},
 		{"GET", "/readyz", Anyone, Here, AtNode, emptyBody, (*call).readyz, nil},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -134,4 +135,32 @@ func TestPagesOfLargeRows(t *testing.T) {
 			t.Errorf("%q: %d of %d jobs on %d pages", query, len(seen), len(names), pages+1)
 		}
 	}
+}
+
+// The metrics of jobs are read page by page, and the pages need not fit into the share of a token together.
+func TestMetricsOfLargeJobs(t *testing.T) {
+	t.Parallel()
+	c, admin := guarded(t, 1)
+	m, with := c.members[0], []string{"Authorization", "Bearer " + admin}
+	var lines strings.Builder
+	const jobs = 1200
+	for i := range jobs {
+		spec := largeJob(fmt.Sprintf("large-%04d", i))
+		spec.Payload = spec.Payload[:len(spec.Payload)-90<<10-2]
+		spec.Payload = append(spec.Payload, `"}`...)
+		text, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(text, '\n'))
+	}
+	if a := m.call("POST", "/api/v1/jobs:bulk", lines.String(), append(with, "Content-Type", "application/x-ndjson")...); a.status != http.StatusOK {
+		t.Fatalf("%d %.300s", a.status, a.body)
+	}
+	a := m.call("GET", "/metrics/jobs", nil, with...)
+	if text := string(a.body); a.status != http.StatusOK || strings.Count(text, "\ncarillon_job_failing{") != 1000 ||
+		!strings.Contains(text, fmt.Sprintf("\ncarillon_jobs_omitted %d\n", jobs-1000)) {
+		t.Errorf("%d %.500s", a.status, a.body)
+	}
+	m.eventually("nothing is left of it", func() bool { return m.memory.Uses()["answers"].Held == 0 })
 }

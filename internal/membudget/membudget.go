@@ -96,16 +96,20 @@ func (b *Budget) Begin(ctx context.Context, who Who) (_ context.Context, end fun
 	return context.WithValue(ctx, accountKey{}, a), a.end
 }
 
-// Nested is for a request that another one is answered with. It is counted and never waits: the other one would wait
-// for it with its own part in hand, and if all did so, none would get on.
-func Nested(ctx context.Context) context.Context {
-	a := of(ctx)
-	if a == nil {
-		return ctx
+// Nested is for a request that another one makes, which has taken its answer when it ends. It is counted and never
+// waits: the other one would wait for it with its own part in hand, and if all did so, none would get on.
+func Nested(ctx context.Context) (_ context.Context, end func()) { return inner(ctx, true) }
+
+// Part is the same for one that waits as any other. The other one must hold nothing of what it may wait for.
+func Part(ctx context.Context) (_ context.Context, end func()) { return inner(ctx, false) }
+
+func inner(ctx context.Context, nested bool) (_ context.Context, end func()) {
+	outer := of(ctx)
+	if outer == nil {
+		return ctx, func() {}
 	}
-	n := *a
-	n.nested = true
-	return context.WithValue(ctx, accountKey{}, &n)
+	a := &account{b: outer.b, who: outer.who, nested: nested, holdings: &holdings{}}
+	return context.WithValue(ctx, accountKey{}, a), a.end
 }
 
 func of(ctx context.Context) *account {

@@ -181,7 +181,8 @@ func TestCountedOnce(t *testing.T) {
 		t.Errorf("kept, and too large: %v", err)
 	}
 	holds(t, b, "callers", 10, 0)
-	inner := httptest.NewRequestWithContext(Nested(a.ctx), "POST", "/", strings.NewReader("xxxxx"))
+	ctx, endNested := Nested(a.ctx)
+	inner := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader("xxxxx"))
 	if _, err := ReadBody(inner, 10); err != nil {
 		t.Errorf("nested: %v", err)
 	}
@@ -193,6 +194,13 @@ func TestCountedOnce(t *testing.T) {
 	if _, err := ReadBody(other.r, 10); job.CodeOf(err) != job.CodeUnavailable {
 		t.Errorf("who was refused does not wait again: %v", err)
 	}
+	endNested()
+	holds(t, b, "callers", 10, 0)
+	part, endPart := Part(a.ctx)
+	if _, err := ReadBody(httptest.NewRequestWithContext(part, "POST", "/", strings.NewReader("x")), 10); job.CodeOf(err) != job.CodeUnavailable {
+		t.Errorf("a part that has to wait: %v", err)
+	}
+	endPart()
 }
 
 // What could not be read is found again by who is asked next.
@@ -291,8 +299,12 @@ func TestNeverWaits(t *testing.T) {
 			t.Error(err)
 		}
 		probe.end()
-		if !Forwarded(t.Context()).Grow(1<<40) || Nested(t.Context()) == nil {
+		if !Forwarded(t.Context()).Grow(1 << 40) {
 			t.Error("without an account there is no bound")
+		}
+		ctx, end = Nested(t.Context())
+		if end(); of(ctx) != nil {
+			t.Error("a part of a request without an account has one")
 		}
 	})
 }
@@ -327,11 +339,11 @@ func TestAnswers(t *testing.T) {
 		if _, err := Answer(third, RoomOfRead); job.CodeOf(err) != job.CodeUnavailable || time.Since(began) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
-		if nested, err := Answer(Nested(third), RoomOfRead); err != nil || !nested.Fit(mib) {
+		part, endPart := Nested(third)
+		if nested, err := Answer(part, RoomOfRead); err != nil || !nested.Fit(mib) {
 			t.Errorf("a part of a request waits: %v", err)
-		} else {
-			nested.Release()
 		}
+		endPart()
 		other, endOther := begin(Who{Token: "other"})
 		defer endOther()
 		his, err := Answer(other, RoomOfRead)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/membudget"
 	"github.com/carillon-scheduler/carillon/internal/metric"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -29,23 +30,35 @@ func Jobs(list http.Handler) http.Handler {
 		q := r.URL.Query()
 		q.Set("limit", strconv.Itoa(maxJobs))
 		for more := true; more; {
-			part := listing{header: http.Header{}}
-			list.ServeHTTP(&part, listRequest(r, q))
-			var page wire.JobPage
-			if part.code() != http.StatusOK || json.Unmarshal(part.body.Bytes(), &page) != nil {
-				part.pass(w)
+			cursor, failed := all.page(list, listRequest(r, q))
+			if failed != nil {
+				failed.pass(w)
 				return
 			}
-			for i := range page.Jobs {
-				all.add(&page.Jobs[i])
-			}
-			more = page.NextCursor != "" && all.omitted < maxOmitted
-			q.Set("cursor", page.NextCursor)
+			more = cursor != "" && all.omitted < maxOmitted
+			q.Set("cursor", cursor)
 		}
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(all)
 		metric.Handler(registry).ServeHTTP(w, r)
 	})
+}
+
+// page adds a page of the list, and returns where the next one begins, or the answer that is an error. The page is in
+// memory until it was read, and not until all are.
+func (a *jobs) page(list http.Handler, r *http.Request) (next string, failed *listing) {
+	ctx, end := membudget.Part(r.Context())
+	defer end()
+	part := &listing{header: http.Header{}}
+	list.ServeHTTP(part, r.WithContext(ctx))
+	var page wire.JobPage
+	if part.code() != http.StatusOK || json.Unmarshal(part.body.Bytes(), &page) != nil {
+		return "", part
+	}
+	for i := range page.Jobs {
+		a.add(&page.Jobs[i])
+	}
+	return page.NextCursor, nil
 }
 
 // listRequest asks for a page of the list of jobs.

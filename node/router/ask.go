@@ -77,7 +77,7 @@ func request(ctx context.Context, of *http.Request, method, path string, q url.V
 			r.ContentLength = int64(sized.Len())
 		}
 	}
-	return r.WithContext(membudget.Nested(ctx))
+	return r.WithContext(ctx)
 }
 
 // answer takes an answer: what of it is whole is given to each, cut behind a separator.
@@ -153,7 +153,9 @@ func (rt *Router) serve(group uint32, w http.ResponseWriter, r *http.Request) (e
 			err = fmt.Errorf("group %d: panic: %v", group, p)
 		}
 	}()
-	rt.o.Handler(group).ServeHTTP(w, r)
+	ctx, end := membudget.Nested(r.Context())
+	defer end()
+	rt.o.Handler(group).ServeHTTP(w, r.WithContext(ctx))
 	return nil
 }
 
