@@ -46,8 +46,11 @@ func (c *call) read() (Read, error) {
 }
 
 // page is the part that all lists have in common.
-func (c *call) page() (limit int, cursor string, rd Read, err error) {
-	if limit, err = c.limit(defaultPage, maxPage); err == nil {
+func (c *call) page() (limit int, cursor string, rd Read, err error) { return c.pageOf(defaultPage) }
+
+// pageOf is page where so many rows are usual.
+func (c *call) pageOf(usual int) (limit int, cursor string, rd Read, err error) {
+	if limit, err = c.limit(usual, maxPage); err == nil {
 		cursor, err = c.one("cursor")
 	}
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 // queueRoutes are about queues.
 func queueRoutes() []route {
 	return []route{
-		{"GET", "/queues", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listQueues, params("stale")},
+		{"GET", "/queues", Viewer, ToLeader, AcrossJobs, emptyBody, (*call).listQueues, params("limit cursor stale")},
 		{"GET", "/queues/{queue}", Viewer, ToLeader, ByQueue, emptyBody, (*call).getQueue, params("stale")},
 		{"PUT", "/queues/{queue}", Operator, ToLeader, ByQueue, jsonBody, (*call).putQueue, nil},
 		{"PATCH", "/queues/{queue}", Operator, ToLeader, ByQueue, patchBody, (*call).patchQueue, nil},
@@ -27,7 +27,7 @@ func queueRoutes() []route {
 // QueueBackend is what the routes of queues stand on.
 type QueueBackend interface {
 	// Queues are those that are declared or that jobs use, by namespace and name.
-	Queues(ctx context.Context, rd Read) ([]wire.Queue, error)
+	Queues(ctx context.Context, q wire.QueueQuery, rd Read) (wire.QueueList, error)
 	GetQueue(ctx context.Context, name string, rd Read) (wire.Queue, error)
 	// PutQueue changes what is not nil, and declares the queue if it is not; with mustExist only if jobs use it.
 	// version 0 means any.
@@ -53,15 +53,18 @@ func (c *call) replyQueue(q wire.Queue) error {
 }
 
 func (c *call) listQueues() error {
-	rd, err := c.read()
+	var q wire.QueueQuery
+	var rd Read
+	var err error
+	if q.Limit, q.Cursor, rd, err = c.pageOf(maxPage); err != nil {
+		return err
+	}
+	page, err := c.h.backend.Queues(c.ctx, q, rd)
 	if err != nil {
 		return err
 	}
-	all, err := c.h.backend.Queues(c.ctx, rd)
-	if err != nil {
-		return err
-	}
-	return c.reply(http.StatusOK, wire.QueueList{Queues: list(all)})
+	page.Queues = list(page.Queues)
+	return c.replyPage(&page.NextCursor, &page)
 }
 
 func (c *call) getQueue() error {

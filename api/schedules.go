@@ -26,6 +26,7 @@ type ScheduleBackend interface {
 	Preview(ctx context.Context, p wire.PreviewRequest, rd Read) (wire.PreviewResult, error)
 	PutCalendar(ctx context.Context, c schedule.Calendar, rq Request) (schedule.Calendar, error)
 	Calendars(ctx context.Context, rd Read) ([]schedule.Calendar, error)
+	GetCalendar(ctx context.Context, name string, rd Read) (schedule.Calendar, error)
 	DeleteCalendar(ctx context.Context, name string, rq Request) error
 }
 
@@ -45,7 +46,11 @@ func (c *call) preview() error {
 			"there is nothing to preview")
 	case p.Count < 0 || p.Count > maxPreview:
 		return job.Invalid("count", "", "%d is not between 1 and %d", p.Count, maxPreview)
-	case p.Count == 0:
+	case len(p.Calendars) > job.MaxCalendars:
+		return job.Invalid("calendars", "name those that a job would have", "%d calendars, at most %d are allowed",
+			len(p.Calendars), job.MaxCalendars)
+	}
+	if p.Count == 0 {
 		p.Count = defaultPreview
 	}
 	res, err := c.h.backend.Preview(c.ctx, p, Read{Stale: true, Space: c.space})
@@ -73,18 +78,11 @@ func (c *call) getCalendar() error {
 	if err != nil {
 		return err
 	}
-	all, err := c.h.backend.Calendars(c.ctx, rd)
+	cal, err := c.h.backend.GetCalendar(c.ctx, c.r.PathValue("name"), rd)
 	if err != nil {
 		return err
 	}
-	name := c.r.PathValue("name")
-	for _, cal := range all {
-		if cal.Name == name {
-			return c.reply(http.StatusOK, cal)
-		}
-	}
-	return job.Errorf(job.CodeNotFound, "GET "+prefix+"/calendars lists them",
-		"there is no calendar %q in namespace %q", name, c.space.Name())
+	return c.reply(http.StatusOK, cal)
 }
 
 func (c *call) putCalendar() error {

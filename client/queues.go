@@ -11,11 +11,21 @@ import (
 
 func queuePath(name string) string { return prefix + "/queues/" + url.PathEscape(name) }
 
-// Queues reads all queues.
-func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
-	var l QueueList
-	err := c.do(ctx, request{method: http.MethodGet, path: prefix + "/queues", out: &l, need: "queues"})
-	return l.Queues, err
+// Queues reads all queues, page by page.
+func (c *Client) Queues(ctx context.Context) (all []Queue, err error) {
+	q := url.Values{}
+	for {
+		var l QueueList
+		err := c.do(ctx, request{method: http.MethodGet, path: prefix + "/queues", query: q, out: &l, need: "queues"})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l.Queues...)
+		if l.NextCursor == "" {
+			return all, nil
+		}
+		q.Set("cursor", l.NextCursor)
+	}
 }
 
 // GetQueue reads one queue.

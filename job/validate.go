@@ -19,6 +19,8 @@ const (
 	MaxName     = 200
 	MaxTags     = 64
 	MaxTagBytes = 256
+	// MaxCalendars is how many calendars a job may name.
+	MaxCalendars = 16
 	// MaxWaiting is how many runs of one job may wait behind an open one under overlap "queue".
 	MaxWaiting = 100
 	// MaxBackfill is how many runs one backfill may make.
@@ -255,8 +257,8 @@ func checkLabels(s *Spec) *Error {
 			}
 		}
 	}
-	if len(s.Calendars) > 16 {
-		return Invalid("calendars", "", "%d calendars, at most 16 are allowed", len(s.Calendars))
+	if len(s.Calendars) > MaxCalendars {
+		return Invalid("calendars", "", "%d calendars, at most %d are allowed", len(s.Calendars), MaxCalendars)
 	}
 	for _, c := range s.Calendars {
 		if c == "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -338,6 +339,28 @@ func (v *View) EachOfJob(seq uint64, fn func(seq uint64, r Record) bool) error {
 		seq = rec.Prev
 	}
 	return nil
+}
+
+// CalendarSize is how many calendars there are, and how many bytes they have together.
+type CalendarSize struct{ Count, Bytes int }
+
+func (s *CalendarSize) add(data []byte) { s.Count, s.Bytes = s.Count+1, s.Bytes+len(data) }
+
+// CalendarSizes are those of a namespace and of all, each without one calendar of the namespace.
+func (v *View) CalendarSizes(namespace, without string) (in, all CalendarSize, err error) {
+	skip := scoped(namespace, without)
+	space, _, _ := strings.Cut(skip, "\x00")
+	err = v.tx.Bucket(bucketCalendars).ForEach(func(k, val []byte) error {
+		if string(k) == skip {
+			return nil
+		}
+		all.add(val)
+		if of, _, _ := bytes.Cut(k, []byte{0}); string(of) == space {
+			in.add(val)
+		}
+		return nil
+	})
+	return in, all, err
 }
 
 // EachCalendar calls fn for every blackout calendar, as JSON, by namespace, the usual one first, and name.

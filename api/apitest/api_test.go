@@ -287,6 +287,7 @@ func TestRoutes(t *testing.T) {
 		{"preview, count", "POST", "/schedule:preview", nil, `{"schedule":"@daily","count":1001}`, 400, job.CodeInvalid, `"field":"count"`},
 		{"preview, zone", "POST", "/schedule:preview", nil, `{"schedule":"@daily","timezone":"Nope"}`, 400, job.CodeInvalid, `"field":"timezone"`},
 
+		{"preview, too many calendars", "POST", "/schedule:preview", nil, `{"schedule":"@daily","calendars":["xmas"` + strings.Repeat(`,"xmas"`, 16) + `]}`, 400, job.CodeInvalid, `"field":"calendars"`},
 		{"calendars", "GET", "/calendars", nil, "", 200, "", `"xmas"`},
 		{"calendar", "GET", "/calendars/xmas", nil, "", 200, "", `12-25`},
 		{"calendar, unknown", "GET", "/calendars/nope", nil, "", 404, job.CodeNotFound, ``},
@@ -312,6 +313,9 @@ func TestRoutes(t *testing.T) {
 		{"secret delete", "DELETE", "/secrets/api-key", nil, ``, 204, "", ``},
 		{"secret delete, unknown", "DELETE", "/secrets/nope?force=true", nil, ``, 404, job.CodeNotFound, ``},
 		{"queues", "GET", "/queues", nil, "", 200, "", `"name":"mail"`},
+		{"queues, a page", "GET", "/queues?limit=1", nil, "", 200, "", `"name":"mail"`},
+		{"queues, bad limit", "GET", "/queues?limit=0", nil, "", 400, job.CodeInvalid, `"field":"limit"`},
+		{"queues, bad cursor", "GET", "/queues?cursor=mail", nil, "", 400, job.CodeInvalid, `"field":"cursor"`},
 		{"queue", "GET", "/queues/mail", nil, "", 200, "", `"concurrency":5`},
 		{"queue, unknown", "GET", "/queues/nope", nil, "", 404, job.CodeUnknownQueue, `mail`},
 		{"queue, bad name", "GET", "/queues/a%20b", nil, "", 400, job.CodeInvalid, `"field":"queue"`},

@@ -290,9 +290,16 @@ type Queue struct {
 	UpdatedAt   job.Instant `json:"updated_at,omitzero"`
 }
 
-// QueueList is all queues of a namespace, or of all, by namespace and name.
+// QueueQuery selects a page of the queues of a namespace, or of all.
+type QueueQuery struct {
+	Limit  int
+	Cursor string
+}
+
+// QueueList is a page of queues, by namespace and name.
 type QueueList struct {
-	Queues []Queue `json:"queues"`
+	Queues     []Queue `json:"queues"`
+	NextCursor string  `json:"next_cursor,omitempty"`
 }
 
 // QueueChange is what to change of a queue; nil leaves it as it is.

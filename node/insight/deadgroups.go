@@ -55,7 +55,7 @@ func (b *Service) DeadGroups(ctx context.Context, q wire.DeadQuery, rd api.Read)
 		return page, err
 	}
 	var id job.ID
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return page, err
 	}

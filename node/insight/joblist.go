@@ -30,7 +30,7 @@ func (b *Service) ListJobs(ctx context.Context, q wire.JobQuery, rd api.Read) (w
 	if err != nil {
 		return page, err
 	}
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return page, err
 	}

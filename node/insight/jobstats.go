@@ -18,7 +18,7 @@ const (
 
 // JobStats implements api.Backend.
 func (b *Service) JobStats(ctx context.Context, ref string, rd api.Read) (wire.JobStats, error) {
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return wire.JobStats{}, err
 	}

@@ -51,7 +51,7 @@ func (b *Service) UpcomingLoad(ctx context.Context, q wire.LoadQuery, rd api.Rea
 	if at := int64(q.Bucket); at >= from && at < to {
 		l.bucket = (at - from) / q.Step
 	}
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return l.out, err
 	}

@@ -51,7 +51,7 @@ func (b *Service) Occurrences(ctx context.Context, ref string, q wire.Occurrence
 	var h view.Held
 	st := Strip{Now: now, Left: -1, Runs: map[int64]*wire.Occurrence{}, Backfills: map[int64]string{}}
 	var forbidden []*schedule.Blackout
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return page, err
 	}

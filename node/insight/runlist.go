@@ -368,7 +368,7 @@ func (b *Service) JobRuns(ctx context.Context, ref string, q wire.RunQuery, rd a
 	var h view.Held
 	var due job.Run
 	waits := false
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return wire.RunPage{}, err
 	}
@@ -440,7 +440,7 @@ func (b *Service) Runs(ctx context.Context, q wire.RunQuery, rd api.Read) (wire.
 	if err != nil {
 		return wire.RunPage{}, err
 	}
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return wire.RunPage{}, err
 	}

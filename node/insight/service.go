@@ -82,10 +82,10 @@ func (b *Service) now() int64 { return b.o.Source.Now() }
 // view looks at this node's own state.
 func (b *Service) view(fn func(*view.Reader) error) error { return b.o.Source.View(fn) }
 
-// turn makes sure that the answer will be as fresh as the caller wants it, and waits until this node has time for a
+// Turn makes sure that the answer will be as fresh as the caller wants it, and waits until this node has time for a
 // read that computes much: as many as callers ask for at once would take its memory and its processors. To encode the
 // answer costs more than to compute it, and belongs to the turn.
-func (b *Service) turn(ctx context.Context, rd api.Read) (end func(), err error) {
+func (b *Service) Turn(ctx context.Context, rd api.Read) (end func(), err error) {
 	if err := b.o.Fresh(ctx, rd); err != nil {
 		return nil, err
 	}

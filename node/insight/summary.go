@@ -29,7 +29,7 @@ func (b *Service) RunSummary(ctx context.Context, q wire.RunQuery, rd api.Read) 
 	out.From = cmp.Or(q.From, out.To-job.Instant(summaryTime.Milliseconds()))
 	out.CountedFrom = out.From
 	s := &summary{b: b, out: &out, space: rd.Space}
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return out, err
 	}

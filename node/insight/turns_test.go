@@ -49,6 +49,14 @@ func reads(b *Service) map[string]func(context.Context) error {
 			_, err := b.Runs(ctx, wire.RunQuery{Limit: 1}, api.Read{})
 			return err
 		},
+		"queues": func(ctx context.Context) error {
+			_, err := b.Queues(ctx, wire.QueueQuery{Limit: 1}, api.Read{})
+			return err
+		},
+		"queue": func(ctx context.Context) error {
+			_, err := b.GetQueue(ctx, "x", api.Read{})
+			return err
+		},
 		"runs of a job": func(ctx context.Context) error {
 			_, err := b.Runs(ctx, wire.RunQuery{Job: "x", Limit: 1}, api.Read{})
 			return err
@@ -69,14 +77,14 @@ func TestExpensiveReadsTakeTurns(t *testing.T) {
 		for {
 			ctx, cancel := context.WithTimeout(greedy, time.Second)
 			defer cancel()
-			end, err := b.turn(ctx, api.Read{})
+			end, err := b.Turn(ctx, api.Read{})
 			if err != nil {
 				break
 			}
 			ends = append(ends, end)
 		}
 		honest := api.WithIdentity(t.Context(), api.Identity{Token: "honest", Role: job.RoleViewer})
-		end, err := b.turn(honest, api.Read{})
+		end, err := b.Turn(honest, api.Read{})
 		if err != nil {
 			t.Fatalf("one token has all turns: %v", err)
 		}

@@ -40,7 +40,7 @@ func (b *Service) Upcoming(ctx context.Context, q wire.UpcomingQuery, rd api.Rea
 	for lane := range u.lanes {
 		u.lanes[lane].key.Lane = job.Lane(lane)
 	}
-	done, err := b.turn(ctx, rd)
+	done, err := b.Turn(ctx, rd)
 	if err != nil {
 		return page, err
 	}

@@ -293,7 +293,19 @@ func (f *fake) DeadGroups(context.Context, wire.DeadQuery, api.Read) (wire.DeadG
 	return f.letters, nil
 }
 
-func (f *fake) Queues(context.Context, api.Read) ([]wire.Queue, error) { return f.queues, nil }
+func (f *fake) Queues(_ context.Context, q wire.QueueQuery, _ api.Read) (page wire.QueueList, err error) {
+	key := func(q wire.Queue) string { return q.Namespace + "/" + q.Name }
+	at, err := base64.RawURLEncoding.DecodeString(q.Cursor)
+	if err != nil {
+		return page, bad()
+	}
+	var more bool
+	page.Queues, more = after(f.queues, q.Limit, func(q wire.Queue) bool { return key(q) > string(at) })
+	if more {
+		page.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(key(page.Queues[len(page.Queues)-1])))
+	}
+	return page, nil
+}
 
 func (f *fake) GetQueue(_ context.Context, name string, rd api.Read) (wire.Queue, error) {
 	return wire.Queue{Namespace: rd.Space.Name(), Name: name, Jobs: int(f.group)}, nil

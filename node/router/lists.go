@@ -167,6 +167,25 @@ func (b *backend) Upcoming(ctx context.Context, q wire.UpcomingQuery, rd api.Rea
 	return wire.UpcomingPage{Occurrences: rows, NextCursor: next}, err
 }
 
+// Queues are those of all groups. A queue is in one of them.
+func (b *backend) Queues(ctx context.Context, q wire.QueueQuery, rd api.Read) (wire.QueueList, error) {
+	l := list[wire.Queue]{
+		kind: 'q',
+		fetch: func(g uint32, cursor string, n int) ([]wire.Queue, int, string, error) {
+			p, err := page[wire.QueueList](ctx, b.rt, g, cursor, n)
+			return p.Queues, 0, p.NextCursor, err
+		},
+		before: func(a, b wire.Queue) bool {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+		},
+		behind: func(q wire.Queue) string {
+			return base64.RawURLEncoding.EncodeToString([]byte(q.Namespace + "/" + q.Name))
+		},
+	}
+	rows, _, next, err := l.page(ctx, b.rt, b.rt.o.Groups(), q.Limit, q.Cursor, rd.Stale)
+	return wire.QueueList{Queues: rows, NextCursor: next}, err
+}
+
 // Audit lists the records of all groups, newest first, under numbers that are unique among them.
 func (b *backend) Audit(ctx context.Context, q wire.AuditQuery, rd api.Read) (wire.AuditPage, error) {
 	s := stateOf(ctx)

@@ -164,18 +164,6 @@ func (b *backend) UpcomingLoad(ctx context.Context, _ wire.LoadQuery, rd api.Rea
 	return out, nil
 }
 
-// Queues are those of all groups. A queue is in one of them.
-func (b *backend) Queues(ctx context.Context, rd api.Read) (out []wire.Queue, err error) {
-	parts, err := gather[wire.QueueList](ctx, b.rt, b.rt.o.Groups(), rd.Stale)
-	for _, p := range parts {
-		out = append(out, p.Queues...)
-	}
-	slices.SortStableFunc(out, func(x, y wire.Queue) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
-	})
-	return out, err
-}
-
 // Preview is what the group of the job says, or any; how many jobs share a minute all of them know together.
 func (b *backend) Preview(ctx context.Context, p wire.PreviewRequest, _ api.Read) (out wire.PreviewResult, err error) {
 	first := uint32(control)

@@ -62,10 +62,21 @@ func TestWhatIsAddedUp(t *testing.T) {
 
 	a.queues = []wire.Queue{{Namespace: "a", Name: "y"}, {Namespace: "b", Name: "x"}}
 	b.queues = []wire.Queue{{Namespace: "a", Name: "z"}}
-	var ql wire.QueueList
-	call(t, w, "GET", "/queues?namespace=*", "", &ql)
-	if len(ql.Queues) != 3 || ql.Queues[1].Name != "z" {
-		t.Errorf("queues: %+v", ql)
+	for _, limit := range []int{1, 2, 3, 1000} {
+		var names []string
+		for cursor := ""; ; {
+			var ql wire.QueueList
+			call(t, w, "GET", fmt.Sprintf("/queues?namespace=*&limit=%d&cursor=%s", limit, cursor), "", &ql)
+			for _, q := range ql.Queues {
+				names = append(names, q.Namespace+"/"+q.Name)
+			}
+			if cursor = ql.NextCursor; cursor == "" {
+				break
+			}
+		}
+		if !slices.Equal(names, []string{"a/y", "a/z", "b/x"}) {
+			t.Errorf("queues, %d at a time: %v", limit, names)
+		}
 	}
 
 	w.groups[0].status = wire.Status{Node: "n1", Ready: true, Level: 3}

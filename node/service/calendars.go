@@ -14,8 +14,41 @@ import (
 	"github.com/carillon-scheduler/carillon/schedule"
 )
 
-// maxCalendar keeps a calendar far below the size of a log entry.
-const maxCalendar = 64 << 10
+const (
+	// maxCalendar keeps a calendar far below the size of a log entry.
+	maxCalendar = 64 << 10
+	// So many calendars a namespace has, with so many bytes together, and all namespaces: a list shows all of them, and
+	// no namespace uses up what they share. Requests that come at the same moment may go a little beyond it.
+	maxCalendarsIn, maxCalendarBytesIn = 512, 4 << 20
+	maxCalendars, maxCalendarBytes     = 4096, 32 << 20
+)
+
+// calendarFits refuses a calendar if there were too many then, or they were too large together. One that becomes
+// smaller fits in any case.
+func (b *Service) calendarFits(namespace, name string, size int) error {
+	return b.view(func(r *view.Reader) error {
+		if was := r.Calendar(namespace, name); was != nil && size <= len(was) {
+			return nil
+		}
+		in, all, err := r.CalendarSizes(namespace, name)
+		if err != nil {
+			return err
+		}
+		const remedy = "delete some of them"
+		switch {
+		case in.Count >= maxCalendarsIn:
+			return job.Errorf(job.CodeState, remedy, "namespace %s has %d calendars already", namespace, in.Count)
+		case in.Bytes+size > maxCalendarBytesIn:
+			return job.Errorf(job.CodeState, remedy+", or leave out dates that are over",
+				"the calendars of namespace %s would have %d bytes together, at most %d are allowed", namespace,
+				in.Bytes+size, maxCalendarBytesIn)
+		case all.Count >= maxCalendars || all.Bytes+size > maxCalendarBytes:
+			return job.Errorf(job.CodeState, remedy, "there are %d calendars already, with %d bytes together",
+				all.Count, all.Bytes)
+		}
+		return nil
+	})
+}
 
 func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
 	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName ||
@@ -36,6 +69,9 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 			"the calendar has %d bytes, at most %d are allowed", len(data), maxCalendar)
 	}
 	_, err = b.changeNamed(ctx, rq, c.Name, func(a attempt) (fsm.Command, error) {
+		if err := b.calendarFits(c.Namespace, c.Name, len(data)); err != nil {
+			return nil, err
+		}
 		return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(c.Namespace), Name: c.Name,
 			Data: data}, nil
 	})
@@ -43,8 +79,13 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 }
 
 func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calendar, error) {
+	done, err := b.Turn(ctx, rd)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	var out []schedule.Calendar
-	err := b.read(ctx, rd, func(r *view.Reader) error {
+	err = b.view(func(r *view.Reader) error {
 		var bad error
 		err := r.EachCalendar(func(namespace, name string, data []byte) {
 			if !rd.Space.Lists(namespace) {
@@ -66,6 +107,33 @@ func (b *Service) Calendars(ctx context.Context, rd api.Read) ([]schedule.Calend
 	return out, err
 }
 
+// GetCalendar implements api.Backend.
+func (b *Service) GetCalendar(ctx context.Context, name string, rd api.Read) (c schedule.Calendar, err error) {
+	err = b.read(ctx, rd, func(r *view.Reader) error {
+		var there bool
+		if c, there, err = calendarOf(r, rd.Space.Name(), name); err == nil && !there {
+			err = noCalendar(name, rd.Space.Name())
+		}
+		return err
+	})
+	return c, err
+}
+
+func calendarOf(r *view.Reader, namespace, name string) (c schedule.Calendar, there bool, err error) {
+	data := r.Calendar(namespace, name)
+	if data == nil {
+		return c, false, nil
+	}
+	err = json.Unmarshal(data, &c)
+	c.Namespace = namespace
+	return c, true, err
+}
+
+func noCalendar(name, namespace string) error {
+	return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them",
+		"there is no calendar %q in namespace %q", name, namespace)
+}
+
 // DeleteCalendar implements api.Backend. One that jobs name stays: they would fire on the days that they were meant to
 // keep clear.
 func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Request) error {
@@ -85,8 +153,7 @@ func (b *Service) DeleteCalendar(ctx context.Context, name string, rq api.Reques
 	case err != nil:
 		return err
 	case o.Code == fsm.CodeNotFound:
-		return job.Errorf(job.CodeNotFound, "GET /api/v1/calendars lists them",
-			"there is no calendar %q in namespace %q", name, rq.Space.Name())
+		return noCalendar(name, rq.Space.Name())
 	}
 	return outcomeError(o, name)
 }
@@ -102,13 +169,30 @@ func spaceIn(namespace string) string {
 // Preview implements api.Backend. It needs the leader only for its calendars, and those may be a moment old.
 func (b *Service) Preview(ctx context.Context, p wire.PreviewRequest, rd api.Read) (wire.PreviewResult, error) {
 	var all []schedule.Calendar
-	if len(p.Calendars) > 0 {
-		var err error
-		if all, err = b.Calendars(ctx, rd); err != nil {
+	if len(p.Calendars) > 0 { // to compile them may take a while
+		done, err := b.Turn(ctx, rd)
+		if err != nil {
+			return wire.PreviewResult{}, err
+		}
+		defer done()
+		err = b.view(func(r *view.Reader) error {
+			for _, name := range p.Calendars {
+				c, there, err := calendarOf(r, rd.Space.Name(), name)
+				if err != nil {
+					return err
+				}
+				if there {
+					all = append(all, c)
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return wire.PreviewResult{}, err
 		}
 	}
 	res, err := wire.LocalPreview(p, time.UnixMilli(b.now()), all)
+	api.EndTurn(ctx)
 	if err == nil && p.Sharing && len(res.Times) > 0 {
 		res.Sharing, err = b.Share(ctx, int64(res.Times[0].UTC), rd)
 	}

@@ -20,8 +20,13 @@ func (b *Service) DeadLetters(ctx context.Context, q wire.DeadQuery, rd api.Read
 	if err != nil {
 		return page, err
 	}
+	done, err := b.Turn(ctx, rd)
+	if err != nil {
+		return page, err
+	}
+	defer done()
 	var id job.ID
-	err = b.read(ctx, rd, func(r *view.Reader) (err error) {
+	err = b.view(func(r *view.Reader) (err error) {
 		id, err = r.FindDead(q.Job, rd.Space)
 		return err
 	})

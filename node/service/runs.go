@@ -51,9 +51,11 @@ func (b *Service) CancelRun(ctx context.Context, runID string, rq api.Request) (
 }
 
 func (b *Service) ExportHistory(ctx context.Context, after uint64, limit int, rd api.Read) ([]job.Run, error) {
-	if err := b.fresh(ctx, rd); err != nil {
+	done, err := b.Turn(ctx, rd)
+	if err != nil {
 		return nil, err
 	}
+	defer done()
 	var out []job.Run
 	for {
 		if err := ctx.Err(); err != nil {

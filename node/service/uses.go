@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/node/view"
@@ -42,8 +43,14 @@ func (b *Service) allUses(ctx context.Context, of names.UsesOf) ([]names.Use, er
 
 // localUses looks through the jobs in this node's state, a few thousand at a time: about 0.15 s per million of those in
 // memory. A job that is created or edited meanwhile may be missed; its calendar is then none, and the scheduler's log
-// says so.
+// says so. It has a turn only for that: what follows waits for other nodes, or for a commit.
 func (b *Service) localUses(ctx context.Context, of names.UsesOf) (out []names.Use, err error) {
+	done, err := b.Turn(ctx, api.Read{Stale: true})
+	if err != nil {
+		return nil, err
+	}
+	defer api.EndTurn(ctx)
+	defer done()
 	word, limit := job.SecretScheme, 0
 	if of.Calendar {
 		word, limit = of.Name, usersCounted

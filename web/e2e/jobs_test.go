@@ -306,6 +306,25 @@ func TestWhyForEachBlocker(t *testing.T) {
 	}
 }
 
+// More queues than fit on a page are on the next one.
+func TestManyQueues(t *testing.T) {
+	t.Parallel()
+	n := node(t)
+	for i := range 201 {
+		call(t, n, "PUT", fmt.Sprintf("/queues/q%03d", i), `{}`)
+	}
+	b := open(t, "http://"+n.Addr, usual)
+	b.visit("/ui/queues")
+	b.sees("q000")
+	b.click(".more button", "Next")
+	b.sees("q200")
+	if eval[bool](b, `document.body.textContent.includes('q000')`) {
+		t.Error("the next page has the queues of the first")
+	}
+	b.click(".more button", "First")
+	b.sees("q000")
+}
+
 // What is selected is paused, and a delete asks for the number.
 func TestActOnSeveral(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,8 @@ import { Act, ask, attempt, Command, Dialog, Facts, Failure, Load, Meter, Panel,
 import { fates, Icon, Status } from '../parts/icons.js'
 
 export function Queues() {
-  const list = useData((abort) => get('/queues', {}, { abort }), [place.value.query.get('ns')],
+  const q = place.value.query, cursor = q.get('cursor') ?? ''
+  const list = useData((abort) => get('/queues', { limit: 200, cursor }, { abort }), [q.get('ns'), cursor],
     { topics: ['runs'], every: 3000 })
   const [editing, setEditing] = useState(null)
   const path = (q, verb) => `/queues/${encodeURIComponent(q.name)}${verb ? ':' + verb : ''}`, at = (q) =>
@@ -23,7 +24,7 @@ export function Queues() {
   return html`<${Title} title="Queues" sub="Lines of work for pull workers, with a limit and a pause."
     actions=${html`<${Act} className="primary" onClick=${() => setEditing({})}>
     <${Icon} name="plus"/>New queue<//>`}/>
-    <${Panel}><${Load} of=${list} bones=${5} empty=${{ when: (d) => !d.queues.length, icon: 'queues',
+    <${Panel}><${Load} of=${list} bones=${5} empty=${{ when: (d) => !d.queues.length && !cursor, icon: 'queues',
       title: 'No queues', text: 'A job of type queue puts its runs into a queue, and your own workers take them.',
       command: `carillon submit --name mail --schedule '@every 1m' --queue mail` }}>
       ${(d) => html`<${Table} label="Queues" rows=${d.queues} id=${(q) => q.namespace + '/' + q.name} cols=${[
@@ -42,7 +43,11 @@ export function Queues() {
         ['Workers', (q) => q.workers?.length ?? '–', '66px', 'num minor'],
           ['Jobs', (q) => count(q.jobs), '60px', 'num minor'],
         ['', (q) => html`<${Act} className="quiet" onClick=${() => toggle(q)}>${q.paused ? 'Resume' : 'Pause'}<//>
-          <${Act} className="quiet" onClick=${() => setEditing(q)}>Limit<//>`, '136px', 'actions']]}/>`}<//><//>
+          <${Act} className="quiet" onClick=${() => setEditing(q)}>Limit<//>`, '136px', 'actions']]}/>
+        ${(d.next_cursor || cursor) && html`<div class="more">${cursor && html`<button class="button"
+          onClick=${() => setQuery({ cursor: '' }, { push: true })}>First</button>`}
+          ${d.next_cursor && html`<button class="button" onClick=${() =>
+            setQuery({ cursor: d.next_cursor }, { push: true })}>Next</button>`}</div>`}`}<//><//>
     ${editing && html`<${EditQueue} q=${editing} close=${() => { setEditing(null); list.reload() }}/>`}`
 }
 
