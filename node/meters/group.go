@@ -93,6 +93,7 @@ type Group struct {
 	number uint32
 	label  string
 	state  GroupState
+	due    due // as of the last scrape that counted
 
 	lag, apply, propose                      prometheus.Observer
 	duration                                 prometheus.ObserverVec

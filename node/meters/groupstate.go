@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -13,8 +14,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/insight"
 	"github.com/carillon-scheduler/carillon/node/membership"
-	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -28,8 +29,29 @@ type groups struct {
 
 	queueBacklog, queueRunning, queueWorkers, queuesOmitted *prometheus.Desc
 
+	passes passes
+
 	mu sync.Mutex
 	by map[uint32]*Group // that have a state
+}
+
+// passes number the scrapes that count what is due. That takes a while, and scrapes come one after the other: those
+// that waited for one another share what was counted after they came.
+type passes struct {
+	began atomic.Uint64
+	last  uint64 // begun by those that have the lock
+}
+
+// come is called before one waits.
+func (p *passes) come() uint64 { return p.began.Load() }
+
+// next says whether one that came has to count, and begins a pass then.
+func (p *passes) next(came uint64) bool {
+	if p.last > came {
+		return false
+	}
+	p.last = p.began.Add(1)
+	return true
 }
 
 func newGroups() *groups {
@@ -81,13 +103,18 @@ func (a *groups) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector: what is a state and not an event is read when it is asked for. A group
 // whose files are about to be closed waits for that.
 func (a *groups) Collect(ch chan<- prometheus.Metric) {
+	came := a.passes.come()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	count := a.passes.next(came)
 	var queues []queueUse
+	omitted := 0
 	for _, g := range a.by {
-		queues = append(queues, g.collect(ch)...)
+		g.collect(ch, count)
+		queues = append(queues, g.due.queues...)
+		omitted += g.due.omitted
 	}
-	a.collectQueues(ch, queues)
+	a.collectQueues(ch, queues, omitted)
 }
 
 // GroupState is what a group has that is no event.
@@ -96,7 +123,7 @@ type GroupState struct {
 	Raft    *raft.Raft
 	Members *membership.Members
 	Tracker *forward.Tracker
-	Backlog func(context.Context) (service.Backlog, error) // what is due and not claimed
+	Backlog func(context.Context) (insight.Backlog, error) // what is due and not claimed
 	Now     func() int64
 }
 
@@ -121,7 +148,15 @@ func (g *Group) Detach() {
 // backlogTimeout bounds how long a scrape counts what is due.
 const backlogTimeout = 2 * time.Second
 
-func (g *Group) collect(ch chan<- prometheus.Metric) []queueUse {
+// due is what was counted of a group: nothing unless it is led here.
+type due struct {
+	known   bool
+	backlog insight.DueWork
+	queues  []queueUse // those to be shown
+	omitted int
+}
+
+func (g *Group) collect(ch chan<- prometheus.Metric, count bool) {
 	a, s := g.m.groups, &g.state
 	put := func(d *prometheus.Desc, v float64, labels ...string) {
 		gauge(ch, d, v, append([]string{g.label}, labels...)...)
@@ -143,7 +178,8 @@ func (g *Group) collect(ch chan<- prometheus.Metric) []queueUse {
 	put(a.storeBytes, float64(s.Store.Size()))
 	e := s.Tracker.Epoch()
 	if e == nil {
-		return nil
+		g.due = due{}
+		return
 	}
 	for i, n := range s.Store.JobsByStatus() {
 		put(a.jobs, float64(n), string(job.Statuses[i]))
@@ -163,19 +199,52 @@ func (g *Group) collect(ch chan<- prometheus.Metric) []queueUse {
 	put(a.slots, float64(max(0, slots-busy)), "free")
 	put(a.workers, float64(workers))
 	s.Members.EachSkew(func(node string, d time.Duration) { put(a.skew, d.Seconds(), node) })
-	ctx, cancel := context.WithTimeout(context.Background(), backlogTimeout)
-	defer cancel()
-	b, err := s.Backlog(ctx)
-	if err != nil {
-		return nil // the node is closing, or it takes too long: there is nothing to say
+	if count {
+		g.due = g.count()
 	}
-	put(a.backlog, float64(b.Count))
+	if !g.due.known {
+		return
+	}
+	put(a.backlog, float64(g.due.backlog.Count))
 	age := int64(0)
-	if b.Count > 0 {
-		age = max(0, s.Now()-b.Oldest)
+	if g.due.backlog.Count > 0 {
+		age = max(0, s.Now()-g.due.backlog.Oldest)
 	}
 	put(a.oldest, float64(age)/1000)
-	return g.queues(&b)
+}
+
+// count counts what is due. If the node is closing, or it takes too long, there is nothing to say.
+func (g *Group) count() (d due) {
+	ctx, cancel := context.WithTimeout(context.Background(), backlogTimeout)
+	defer cancel()
+	b, err := g.state.Backlog(ctx)
+	if err != nil {
+		return d
+	}
+	d.known, d.backlog = true, b.DueWork
+	err = g.state.Store.View(func(v *store.View) error {
+		v.EachQueue(func(q store.QueueUse) bool {
+			d.queues = append(d.queues, queueUse{g, q.Key(), b.Queues[q.Key()].Count, q.Claimed})
+			if len(d.queues) >= 2*maxQueues { // there may be as many as there are jobs
+				d.omit()
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		d.queues, d.omitted = nil, 0
+	}
+	d.omit()
+	return d
+}
+
+// omit leaves those that are shown.
+func (d *due) omit() {
+	slices.SortFunc(d.queues, byUse)
+	if extra := len(d.queues) - maxQueues; extra > 0 {
+		d.queues, d.omitted = d.queues[:maxQueues], d.omitted+extra
+	}
 }
 
 // applied is the last entry that is in the state. Entries of Raft's own never get there: while nothing waits to be
@@ -210,26 +279,14 @@ type queueUse struct {
 	running int
 }
 
-// queues are all queues of the group.
-func (g *Group) queues(b *service.Backlog) (out []queueUse) {
-	err := g.state.Store.View(func(v *store.View) error {
-		v.EachQueue(func(q store.QueueUse) bool {
-			out = append(out, queueUse{g, q.Key(), b.Queues[q.Key()].Count, q.Claimed})
-			return true
-		})
-		return nil
-	})
-	if err != nil {
-		return nil
-	}
-	return out
+// byUse has those first that are shown rather than others.
+func byUse(x, y queueUse) int {
+	return cmp.Or(cmp.Compare(y.backlog, x.backlog), cmp.Compare(y.running, x.running),
+		cmp.Compare(x.key.Namespace, y.key.Namespace), cmp.Compare(x.key.Name, y.key.Name))
 }
 
-func (a *groups) collectQueues(ch chan<- prometheus.Metric, all []queueUse) {
-	slices.SortFunc(all, func(x, y queueUse) int {
-		return cmp.Or(cmp.Compare(y.backlog, x.backlog), cmp.Compare(y.running, x.running),
-			cmp.Compare(x.key.Namespace, y.key.Namespace), cmp.Compare(x.key.Name, y.key.Name))
-	})
+func (a *groups) collectQueues(ch chan<- prometheus.Metric, all []queueUse, omitted int) {
+	slices.SortFunc(all, byUse)
 	shown := all[:min(len(all), maxQueues)]
 	for i := range shown {
 		q := &shown[i]
@@ -242,5 +299,5 @@ func (a *groups) collectQueues(ch chan<- prometheus.Metric, all []queueUse) {
 			put(a.queueWorkers, int64(len(e.Scheduler.QueueWorkers(q.key))))
 		}
 	}
-	gauge(ch, a.queuesOmitted, float64(len(all)-len(shown)))
+	gauge(ch, a.queuesOmitted, float64(omitted+len(all)-len(shown)))
 }
