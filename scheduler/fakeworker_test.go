@@ -65,6 +65,11 @@ func (f *fakeWorker) join() error {
 	}
 	f.mu.Lock()
 	f.s, f.ref, f.acked = s, session.SessionRef, 0
+	if f.reg.Incarnation != 0 && f.reg.Incarnation != session.Incarnation { // it is taken for a new process
+		for _, h := range f.set {
+			h.stop()
+		}
+	}
 	f.reg.Incarnation = session.Incarnation
 	f.life, f.stopAll = context.WithCancel(context.Background())
 	life := f.life

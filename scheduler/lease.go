@@ -43,6 +43,11 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	s := l.s
 	s.mu.Lock()
 	s.againLocked()
+	for k, x := range s.removed {
+		if !x.inHand() {
+			delete(s.removed, k)
+		}
+	}
 	silent := false
 	for _, x := range s.sessions {
 		switch {
@@ -53,7 +58,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 			x.heard = mono
 		case mono-x.heard <= s.leaseTime():
 			s.takeBackLocked(x, mono)
-		case len(x.claims) == 0 && x.reserved == 0:
+		case !x.inHand():
 			s.expireLocked(x)
 		default:
 			silent = true
@@ -168,6 +173,9 @@ func (s *Scheduler) removeLocked(x *session) {
 	}
 	x.gone = true
 	s.dropSessionLocked(x)
+	if x.pull == nil && x.inHand() {
+		s.removed[x.key] = x
+	}
 	s.version++
 	for _, c := range x.claims {
 		s.takeAwayLocked(c)

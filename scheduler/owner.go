@@ -83,7 +83,7 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration, onHold
 			return nil, err
 		}
 	}
-	if r.Incarnation == 0 {
+	if r.Incarnation == 0 || s.takenLocked(key) {
 		var err error
 		if key.incarnation, err = s.issueLocked(); err != nil {
 			return nil, err
@@ -103,6 +103,16 @@ func (s *Scheduler) sessionForLocked(r *job.Register, mono time.Duration, onHold
 		s.adoptLocked(own, r.Held, onHold)
 	}
 	return own, nil
+}
+
+// takenLocked says whether runs are being taken from a worker that went on as the same process: its session ended, and
+// the commands for that are not committed yet. It is told to stop those runs, and forgets them. Were the commands lost
+// with this leader, the next one would take a worker that has none of its runs for one that was never told of them, and
+// give them out again under the same fences. So it goes on as a new process: what the next leader finds of the one
+// before is then taken away by that one.
+func (s *Scheduler) takenLocked(k sessionKey) bool {
+	x := s.removed[k]
+	return x != nil && x.inHand() && !mutant.On(mutant.SameProcess)
 }
 
 // nameInUse refuses a registration because of the session of another process.

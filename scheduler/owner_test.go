@@ -67,6 +67,46 @@ func TestInheritedSessionEndsWithItsLease(t *testing.T) {
 	})
 }
 
+// A worker is silent for longer than its lease, comes back to the leader that took its run away, and has that run stopped;
+// but the command that took it away is lost with the leader. The next one must not give the run out again under the claim
+// under which it was started.
+func TestTakenAwayButNotCommitted(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		f := w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		once, again := w.create("@manual", atMostOnce), w.create("@manual", nil)
+		for _, id := range []job.ID{once, again} {
+			w.trigger(id)
+		}
+		time.Sleep(time.Second)
+		w.setFault(func(cmd fsm.Command) (error, bool) {
+			if _, ok := cmd.(*fsm.Expire); ok {
+				return errAmbiguous, false
+			}
+			return nil, true
+		})
+		f.leave()
+		time.Sleep(time.Minute)
+		f.mustJoin()
+		time.Sleep(time.Minute)
+		f.leave()
+		w.setFault(nil)
+		w.lead()
+		f.handle = nil
+		f.mustJoin()
+		time.Sleep(2 * time.Minute)
+		fences := map[uint64]bool{}
+		for _, s := range f.ran() {
+			if fences[s.Fence] {
+				t.Errorf("%s was started twice with fence %d", s.Run, s.Fence)
+			}
+			fences[s.Fence] = true
+		}
+		w.wantHistory(once, "lost(worker_lost)")
+		w.wantHistory(again, "failed(worker_lost)", "succeeded")
+	})
+}
+
 // The process that was killed over a failover and started again in its directory has the secret of the one before it:
 // its runs are released at once by a leader that never heard of that one.
 func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {

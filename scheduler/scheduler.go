@@ -132,8 +132,9 @@ type Scheduler struct {
 	stuck    string // why readiness fails although the loop turns
 	unknown  int    // proposals whose outcome is not known
 	sessions map[sessionKey]*session
-	ofToken  map[string]int // how many of them each token has, by its id
-	version  uint64         // of sessions; moves when one comes, goes or changes what it takes
+	removed  map[sessionKey]*session // those that ended, until what takes their runs away is committed
+	ofToken  map[string]int          // how many of them each token has, by its id
+	version  uint64                  // of sessions; moves when one comes, goes or changes what it takes
 	nextInc  uint64
 	nextPull uint64            // as nextInc, of pull sessions
 	pulled   map[uint64]*claim // the claims of pull workers, by fence
@@ -165,7 +166,8 @@ func New(o Options) *Scheduler {
 	s := &Scheduler{
 		o: o, group: info.Group, cluster: info.ClusterID, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
-		sessions: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1, early: map[uint64]struct{}{},
+		sessions: map[sessionKey]*session{}, removed: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1,
+		early:  map[uint64]struct{}{},
 		pulled: map[uint64]*claim{},
 	}
 	s.stamp = stamp.New(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)

@@ -132,8 +132,11 @@ func (x *session) settled(free, n int) bool {
 	return x.reserved+x.resending+len(x.waiting)+len(x.sent)-n <= max(0, free-n)
 }
 
+// inHand says whether there are claims of the session in the log, or on their way there.
+func (x *session) inHand() bool { return len(x.claims) > 0 || x.reserved > 0 }
+
 // drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
-func (x *session) drained() bool { return x.draining && len(x.claims) == 0 && x.reserved == 0 }
+func (x *session) drained() bool { return x.draining && !x.inHand() }
 
 // expects says whether there may soon be assignments for a worker that asks for its last time: claims on their way
 // through the log, or those of an earlier leader.

@@ -88,6 +88,7 @@ const (
 	StaleRetry     // a failed attempt is judged by a retry rule that an edit has replaced
 	ResumeRetries  // a resume has what waits for its retry start at once
 	LostWaits      // a run whose worker was lost waits as if it had failed
+	SameProcess    // a worker goes on as the same process while its runs are being taken from it
 	RedriveCounts  // a redriven run counts the failures before, for its delays and for when it is given up
 	EndsBeforeMark // a run ends when a leader says whose clock was set back, and not at the mark
 	count

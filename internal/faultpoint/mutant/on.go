@@ -85,6 +85,7 @@ var names = [count]string{
 	StaleRetry:      "stale-retry",
 	ResumeRetries:   "resume-retries",
 	LostWaits:       "lost-waits",
+	SameProcess:     "same-process",
 	RedriveCounts:   "redrive-counts",
 	EndsBeforeMark:  "ends-before-mark",
 }
