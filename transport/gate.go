@@ -44,6 +44,7 @@ type ticket struct {
 	since time.Time
 	elem  *list.Element // nil once it left
 	from  *source
+	gone  chan struct{} // closed when the gate closes the connection
 }
 
 // source is where connections come from, an address or what is counted as one.
@@ -73,9 +74,8 @@ func (g *gate) wait() bool {
 		oldest := g.mostCrowding()
 		patience := crowdedAfter - time.Since(oldest.since)
 		if patience <= 0 {
-			g.remove(oldest)
+			g.drop(oldest)
 			g.mu.Unlock()
-			oldest.conn.Close()
 			g.onError(oldest.conn.RemoteAddr(), errCrowded)
 			return true
 		}
@@ -120,7 +120,7 @@ func (g *gate) admit(conn net.Conn, serve func(t *ticket)) {
 		g.from[at] = from
 	}
 	from.waiting++
-	t := &ticket{conn: conn, since: time.Now(), from: from}
+	t := &ticket{conn: conn, since: time.Now(), from: from, gone: make(chan struct{})}
 	t.elem = g.waiting.PushBack(t)
 	g.serving.Add(1) // under the lock: none is added once close has returned
 	go func() {
@@ -152,6 +152,13 @@ func (g *gate) remove(t *ticket) {
 	}
 }
 
+// drop closes the connection of one that waits. Who serves it may wait for something else than the connection.
+func (g *gate) drop(t *ticket) {
+	g.remove(t)
+	close(t.gone)
+	t.conn.Close()
+}
+
 // close closes all who wait. The goroutines that serve them end soon after;
 // who needs to know waits for serving.
 func (g *gate) close() {
@@ -163,8 +170,6 @@ func (g *gate) close() {
 	g.closed = true
 	close(g.done)
 	for e := g.waiting.Front(); e != nil; e = g.waiting.Front() {
-		t := e.Value.(*ticket)
-		g.remove(t)
-		t.conn.Close()
+		g.drop(e.Value.(*ticket))
 	}
 }

@@ -75,8 +75,9 @@ func newHandshakes(l HandshakeLimits) *handshakes {
 		nodes: map[netip.Addr]struct{}{}, shown: map[netip.Prefix]time.Time{}}
 }
 
-// wait waits for the turn of a handshake. It says false if that does not come before the end.
-func (h *handshakes) wait(remote net.Addr, end time.Time, done <-chan struct{}) bool {
+// wait waits for the turn of a handshake. It says false if that does not come before the end, or before its connection
+// is gone: what waits on would be counted nowhere, and take a turn for nothing.
+func (h *handshakes) wait(remote net.Addr, end time.Time, gone <-chan struct{}) bool {
 	addr, source := sourceOf(remote)
 	if !source.IsValid() || h.exempt(addr) {
 		return true
@@ -102,7 +103,7 @@ func (h *handshakes) wait(remote net.Addr, end time.Time, done <-chan struct{}) 
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-done:
+		case <-gone:
 			timer.Stop()
 			return false
 		}

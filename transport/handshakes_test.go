@@ -4,6 +4,9 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"runtime/pprof"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,4 +138,47 @@ func TestHandshakesAboveTheRate(t *testing.T) {
 			t.Errorf("handshake %d, from %s: %v", i, c.source, err)
 		}
 	}
+}
+
+// Attack: a stranger opens connections without end and has each of them wait for its handshake. Those that are dropped
+// for it wait no longer, with what they have in memory, and take no turn of others when theirs comes.
+func TestDroppedHandshakesDoNotWait(t *testing.T) {
+	a := newAuthority(t)
+	const pending, dropped = 3, 9
+	m := NewMux(listen(t, "127.0.0.1:0"), Options{Keys: ringOf(t, a, "n1"), MaxPending: pending, Timeout: time.Hour})
+	m.turn.strangers.each = ratelimit.New[netip.Prefix](0.01, 1, 16) // the next one is in more than a minute
+	m.turn.strangers.each.Take(ratelimit.Source(netip.MustParseAddr("127.0.0.1")))
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	var all sync.WaitGroup
+	ended := make(chan error, pending+dropped)
+	for range pending + dropped {
+		conn := dialTCP(t, m.Addr())
+		all.Go(func() { ended <- tls.Client(conn, keys.ClientConfig(keys.HashOf(a.Cert))).Handshake() })
+	}
+	for range dropped {
+		if err := <-ended; err == nil {
+			t.Error("a handshake above the rate")
+		}
+	}
+	waiting := func() int {
+		var stacks strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(stacks.String(), "(*handshakes).wait(")
+	}
+	for end := time.Now().Add(time.Minute); waiting() > pending; {
+		if time.Now().After(end) {
+			t.Fatalf("%d handshakes wait, of %d that are open", waiting(), pending)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := m.Close(); err != nil { // which waits for the rest
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	all.Wait()
 }

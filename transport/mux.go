@@ -159,7 +159,7 @@ func (m *Mux) Close() error {
 func (m *Mux) classify(conn net.Conn) {
 	m.gate.admit(conn, func(t *ticket) {
 		conn.SetDeadline(time.Now().Add(m.opts.Timeout))
-		to, c, err := m.peek(conn)
+		to, c, err := m.peek(t)
 		if !m.gate.leave(t) {
 			return // the gate has closed it, and said so
 		}
@@ -182,9 +182,9 @@ func (m *Mux) classify(conn net.Conn) {
 // errNoTurn is why a handshake was given up that strangers made too many of.
 var errNoTurn = errors.New("transport: too many TLS handshakes")
 
-// awaitTurn holds a handshake up while strangers make too many.
-func (m *Mux) awaitTurn(conn net.Conn) error {
-	if m.turn.wait(conn.RemoteAddr(), time.Now().Add(m.opts.Timeout), m.done) {
+// awaitTurn holds a handshake up while strangers make too many, unless its connection is gone.
+func (m *Mux) awaitTurn(conn net.Conn, gone <-chan struct{}) error {
+	if m.turn.wait(conn.RemoteAddr(), time.Now().Add(m.opts.Timeout), gone) {
 		return nil
 	}
 	return errNoTurn
@@ -198,11 +198,12 @@ func (m *Mux) TokenFrom(addr netip.Addr) {
 	}
 }
 
-// peek reads what it takes to tell where conn belongs, and returns the
-// connection to hand on.
-func (m *Mux) peek(conn net.Conn) (*queue, net.Conn, error) {
+// peek reads what it takes to tell where a connection belongs, and returns the
+// one to hand on.
+func (m *Mux) peek(t *ticket) (*queue, net.Conn, error) {
+	conn := t.conn
 	if m.tls != nil {
-		tc, err := serveTLS(conn, m.tls)
+		tc, err := serveTLS(t, m.tls)
 		if err != nil {
 			return nil, nil, err
 		}

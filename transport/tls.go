@@ -24,7 +24,7 @@ const (
 // serverTLS is how a mux terminates TLS. Sessions are never resumed: a peer shows its certificate on every connection.
 // public is what the operator has for browsers, nil if nothing: nodes never see it. turn waits for a handshake's turn:
 // what comes before it, the client's first message, costs little.
-func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn) error) *tls.Config {
+func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn, <-chan struct{}) error) *tls.Config {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: keys.WholeRecords,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return ring.Shown() },
@@ -47,7 +47,8 @@ func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn) error
 		return ring.Shown()
 	}
 	base.GetConfigForClient = func(chi *tls.ClientHelloInfo) (*tls.Config, error) {
-		if err := turn(chi.Conn); err != nil {
+		gone, _ := chi.Context().Value(goneKey{}).(chan struct{}) //nolint:errcheck // without, it waits to the end
+		if err := turn(chi.Conn, gone); err != nil {
 			return nil, err
 		}
 		for _, proto := range []string{ALPN, ALPNNode} {
@@ -60,10 +61,14 @@ func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn) error
 	return base
 }
 
-// serveTLS does the server's part of a TLS handshake. The deadline is conn's.
-func serveTLS(conn net.Conn, cfg *tls.Config) (*tls.Conn, error) {
-	tc := tls.Server(conn, cfg)
-	err := tc.Handshake()
+// goneKey has in the context of a handshake what is closed when its connection is dropped. A context that ends would
+// cost each handshake a goroutine more.
+type goneKey struct{}
+
+// serveTLS does the server's part of a TLS handshake. The deadline is the connection's.
+func serveTLS(t *ticket, cfg *tls.Config) (*tls.Conn, error) {
+	tc := tls.Server(t.conn, cfg)
+	err := tc.HandshakeContext(context.WithValue(context.Background(), goneKey{}, t.gone))
 	if err == nil {
 		return tc, nil
 	}
