@@ -182,10 +182,11 @@ const (
 	slowLink = 500
 )
 
-// findUnsure finds when a leader could not confirm that it led, although raft let it lead: the raft loop of a follower
-// whose disk is slow answers no question, and its heartbeats are answered past that loop; one with a slow link answers
-// too late. If too many of the others are so, or away, the leader extends no lease and registers no worker. Without
-// such a disk or link an outage tells of it.
+// findUnsure finds when a leader could not confirm that it led: too many of the others were away, or did not answer in
+// time. Then it extends no lease and registers no worker. The raft loop of a follower whose disk is slow answers no
+// question, and its heartbeats are answered past that loop, so that raft lets the leader lead; one with a slow link
+// answers too late. Where the others are away, an outage tells of it too, but from the last stamp on: that may be one
+// which the leader proposed when they were away already, and which was committed only when it led again.
 func (c *checker) findUnsure() {
 	for i, t := range c.in.Takeovers {
 		end := int64(c.in.Final.At)
@@ -210,10 +211,10 @@ func (c *checker) findUnsure() {
 }
 
 // noMajorityAnswers says that from one time to another, between which no fault begins or ends, too few nodes answer a
-// leader's question, and that the disk or the link of one is among the reasons. One without a vote (FaultLeader) counts
-// as one that does not answer.
+// leader's question: they are away, or the disk or the link of one is among the reasons. One without a vote
+// (FaultLeader) counts as one that does not answer.
 func (c *checker) noMajorityAnswers(leader string, from, to int64) bool {
-	silent, unheard := map[string]bool{}, false
+	silent, away, unheard := map[string]bool{}, map[string]bool{}, false
 	for _, f := range c.in.Faults {
 		if int64(f.From) > from || c.answersFrom(f) < to {
 			continue
@@ -240,10 +241,13 @@ func (c *checker) noMajorityAnswers(leader string, from, to int64) bool {
 		}
 		if node != leader && c.isNode(node) {
 			silent[node] = true
+			if slices.Contains([]FaultKind{FaultKill, FaultStop, FaultPause, FaultCut}, f.Kind) {
+				away[node] = true
+			}
 		}
 	}
 	n := len(c.in.Final.Digests)
-	return unheard && 2*(n-len(silent)) <= n
+	return unheard && 2*(n-len(silent)) <= n || 2*(n-len(away)) <= n
 }
 
 // answersFrom is when the node of a fault is as before: a slow write that began before its end goes on.

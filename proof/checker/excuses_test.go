@@ -121,6 +121,8 @@ func TestUnsureLeader(t *testing.T) {
 		"its link is slow":                {[]fault{disk, {FaultLink, "n3", "n1", 1000, 5000, time.Second}}, nil, ""},
 		"one is away and one far":         {[]fault{{FaultLink, "n3", "n2", -8000, 5000, 1100e6}, away}, nil, ""},
 		"one is away and one less far":    {[]fault{{FaultLink, "n3", "n2", -8000, 5000, 300e6}, away}, nil, RuleLive},
+		"both are away":                   {[]fault{away, {FaultPause, "n2", "", -3000, 4500, 0}}, nil, ""},
+		"both are away for too short":     {[]fault{away, {FaultPause, "n2", "", -3000, 3700, 0}}, nil, RuleLive},
 		"both are slow":                   {[]fault{disk, {FaultDisk, "n1", "", 1000, 4000, time.Second}}, nil, ""},
 		"the last write takes its time":   {[]fault{{FaultDisk, "n2", "", 1000, 3000, time.Second}, away}, nil, ""},
 		"the disk hangs":                  {[]fault{{FaultDisk, "n2", "", 1000, 5000, 0}, away}, nil, ""},
