@@ -457,3 +457,18 @@ func TestStaleAndRaw(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// All pages of the queues are read, each behind the one before.
+func TestQueuesOfSeveralPages(t *testing.T) {
+	next := map[string]string{"": "b", "b": "c", "c": ""}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := r.URL.Query().Get("cursor")
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"queues":[{"name":"q%s"}],"next_cursor":%q}`, at, next[at])
+	}))
+	defer srv.Close()
+	all, err := client.New(srv.Listener.Addr().String()).Queues(t.Context())
+	if err != nil || len(all) != 3 || all[0].Name != "q" || all[1].Name != "qb" || all[2].Name != "qc" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

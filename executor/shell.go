@@ -242,8 +242,8 @@ func (s *Shell) command(p job.ShellPayload, a job.Assignment, mark string, who *
 	if len(argv) == 0 {
 		argv = []string{"/bin/sh", "-c", p.Command}
 	}
-	// In a session of its own it has no terminal, also if the worker has one: what asks for a password there would be
-	// stopped by the kernel until its timeout, or get what somebody types into the worker's terminal.
+	// A session of its own has no controlling terminal, also if the worker has one: a program that reads a password
+	// from there would be stopped by SIGTTIN until the job's timeout, or read what somebody types for the worker.
 	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: env, Dir: p.Dir, WaitDelay: pipeDelay,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	if who != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
@@ -153,6 +154,25 @@ func TestQueues(t *testing.T) {
 	n.stop()
 	n = start(t, n.cfg.DataDir)
 	if q := get(); q.Concurrency != 2 || q.Paused || q.Jobs != 1 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// A queue is changed also while all turns of expensive reads are taken. What takes one is left out of the answer, which
+// says so.
+func TestChangeOfAQueueWaitsForNoTurn(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		end, err := n.Node.service.Turn(ctx, api.Read{Stale: true})
+		cancel()
+		if err != nil {
+			break
+		}
+		defer end()
+	}
+	if q := ok[wire.Queue](n, "PUT", "/api/v1/queues/mail", map[string]any{"concurrency": 3}); q.Concurrency != 3 || !q.BacklogMore {
 		t.Errorf("%+v", q)
 	}
 }

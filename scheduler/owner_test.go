@@ -107,6 +107,42 @@ func TestTakenAwayButNotCommitted(t *testing.T) {
 	})
 }
 
+// A worker that comes back while its runs are being taken away is a new process; nothing is kept of the old one when
+// that is committed.
+func TestTakenAwayIsForgotten(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		id := w.create("@manual", atMostOnce)
+		w.trigger(id)
+		time.Sleep(time.Second)
+		w.setFault(func(cmd fsm.Command) (error, bool) {
+			if _, ok := cmd.(*fsm.Expire); ok {
+				return errAmbiguous, false
+			}
+			return nil, true
+		})
+		first := f.reg.Incarnation
+		f.leave()
+		time.Sleep(time.Minute)
+		f.mustJoin()
+		second := f.reg.Incarnation
+		if second == first {
+			t.Error("it goes on as the same process")
+		}
+		f.leave()
+		w.setFault(nil)
+		time.Sleep(5 * time.Second)
+		w.wantHistory(id, "lost(worker_lost)")
+		f.mustJoin()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if f.reg.Incarnation != second || len(s.removed) != 0 {
+			t.Errorf("it is process %d after %d, and %d sessions are remembered", f.reg.Incarnation, second, len(s.removed))
+		}
+	})
+}
+
 // The process that was killed over a failover and started again in its directory has the secret of the one before it:
 // its runs are released at once by a leader that never heard of that one.
 func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {

@@ -54,7 +54,7 @@ func (b *Service) Queues(ctx context.Context, q wire.QueueQuery, rd api.Read) (w
 		return list, err
 	}
 	defer done()
-	first := firsts[store.QueueUse]{most: q.Limit, compare: func(x, y store.QueueUse) int {
+	first := Firsts[store.QueueUse]{Most: q.Limit, Compare: func(x, y store.QueueUse) int {
 		return byQueue(x.Key(), y.Key())
 	}}
 	backlog, err := b.Backlog(ctx)
@@ -64,7 +64,7 @@ func (b *Service) Queues(ctx context.Context, q wire.QueueQuery, rd api.Read) (w
 	err = b.view(func(r *view.Reader) error {
 		r.EachQueue(func(u store.QueueUse) bool {
 			if rd.Space.Lists(u.Namespace) && byQueue(u.Key(), behind) > 0 {
-				first.add(u)
+				first.Add(u)
 			}
 			return true
 		})
@@ -73,33 +73,35 @@ func (b *Service) Queues(ctx context.Context, q wire.QueueQuery, rd api.Read) (w
 	if err != nil {
 		return list, err
 	}
-	if list.Queues, err = b.describeQueues(first.rows(), &backlog); err == nil && first.more {
+	if list.Queues, err = b.describeQueues(first.Rows(), &backlog); err == nil && first.Omitted > 0 {
 		last := &list.Queues[len(list.Queues)-1]
 		list.NextCursor = queueCursor(job.QueueKey{Namespace: last.Namespace, Name: last.Name})
 	}
 	return list, err
 }
 
-// firsts are the first of some rows that come in any order.
-type firsts[T any] struct {
-	most    int
-	compare func(x, y T) int
+// Firsts are the first of some rows that come in any order.
+type Firsts[T any] struct {
+	Most    int
+	Compare func(x, y T) int
+	Omitted int // how many came besides, as of Rows
 	some    []T
-	more    bool // there were more
 }
 
-func (f *firsts[T]) add(x T) {
+// Add adds a row.
+func (f *Firsts[T]) Add(x T) {
 	// Twice as many are kept, so that they are sorted once for as many that come.
-	if f.some = append(f.some, x); len(f.some) >= 2*f.most {
-		f.rows()
+	if f.some = append(f.some, x); len(f.some) >= 2*f.Most {
+		f.Rows()
 	}
 }
 
-func (f *firsts[T]) rows() []T {
-	slices.SortFunc(f.some, f.compare)
-	if len(f.some) > f.most {
-		clear(f.some[f.most:])
-		f.some, f.more = f.some[:f.most], true
+// Rows are those that came first, in order.
+func (f *Firsts[T]) Rows() []T {
+	slices.SortFunc(f.some, f.Compare)
+	if extra := len(f.some) - f.Most; extra > 0 {
+		clear(f.some[f.Most:])
+		f.some, f.Omitted = f.some[:f.Most], f.Omitted+extra
 	}
 	return f.some
 }

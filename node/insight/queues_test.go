@@ -12,17 +12,17 @@ func TestFirsts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
 		most, all := 1+random.IntN(10), random.Perm(random.IntN(50))
-		f := firsts[int]{most: most, compare: cmp.Compare[int]}
+		f := Firsts[int]{Most: most, Compare: cmp.Compare[int]}
 		for _, x := range all {
-			f.add(x)
+			f.Add(x)
 			if len(f.some) >= 2*most {
 				t.Fatalf("%d are kept for %d", len(f.some), most)
 			}
 		}
-		got := slices.Clone(f.rows())
+		got := slices.Clone(f.Rows())
 		slices.Sort(all)
-		if want := all[:min(most, len(all))]; !slices.Equal(got, want) || f.more != (len(all) > most) {
-			t.Fatalf("the first %d of %v are %v, more: %v", most, all, got, f.more)
+		if want := all[:min(most, len(all))]; !slices.Equal(got, want) || f.Omitted != len(all)-len(want) {
+			t.Fatalf("the first %d of %v are %v, %d omitted", most, all, got, f.Omitted)
 		}
 	}
 }

@@ -32,20 +32,17 @@ func TestPasses(t *testing.T) {
 
 // Of many queues those with most work are shown, and the rest is counted.
 func TestQueuesThatAreShown(t *testing.T) {
-	var d due
+	shown := newShown()
 	const all = 5*maxQueues + 3
 	for i := range all {
 		n := i * 7 % all // in no order
-		d.queues = append(d.queues, queueUse{key: job.QueueKey{Name: fmt.Sprint(n)}, backlog: int64(n)})
-		if len(d.queues) >= 2*maxQueues {
-			d.omit()
-		}
+		shown.Add(queueUse{key: job.QueueKey{Name: fmt.Sprint(n)}, backlog: int64(n)})
 	}
-	d.omit()
-	if len(d.queues) != maxQueues || d.omitted != all-maxQueues {
-		t.Fatalf("%d are shown, %d omitted", len(d.queues), d.omitted)
+	queues := shown.Rows()
+	if len(queues) != maxQueues || shown.Omitted != all-maxQueues {
+		t.Fatalf("%d are shown, %d omitted", len(queues), shown.Omitted)
 	}
-	for i, q := range d.queues {
+	for i, q := range queues {
 		if q.backlog != int64(all-1-i) {
 			t.Errorf("%d. is the queue with %d", i, q.backlog)
 		}

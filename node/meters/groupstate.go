@@ -3,7 +3,6 @@ package meters
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -107,14 +106,15 @@ func (a *groups) Collect(ch chan<- prometheus.Metric) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	count := a.passes.next(came)
-	var queues []queueUse
-	omitted := 0
+	shown, omitted := newShown(), 0
 	for _, g := range a.by {
 		g.collect(ch, count)
-		queues = append(queues, g.due.queues...)
+		for _, q := range g.due.queues {
+			shown.Add(q)
+		}
 		omitted += g.due.omitted
 	}
-	a.collectQueues(ch, queues, omitted)
+	a.collectQueues(ch, shown.Rows(), omitted+shown.Omitted)
 }
 
 // GroupState is what a group has that is no event.
@@ -222,29 +222,23 @@ func (g *Group) count() (d due) {
 		return d
 	}
 	d.known, d.backlog = true, b.DueWork
+	shown := newShown()
 	err = g.state.Store.View(func(v *store.View) error {
 		v.EachQueue(func(q store.QueueUse) bool {
-			d.queues = append(d.queues, queueUse{g, q.Key(), b.Queues[q.Key()].Count, q.Claimed})
-			if len(d.queues) >= 2*maxQueues { // there may be as many as there are jobs
-				d.omit()
-			}
+			shown.Add(queueUse{g, q.Key(), b.Queues[q.Key()].Count, q.Claimed})
 			return true
 		})
 		return nil
 	})
-	if err != nil {
-		d.queues, d.omitted = nil, 0
+	if err == nil {
+		d.queues, d.omitted = shown.Rows(), shown.Omitted
 	}
-	d.omit()
 	return d
 }
 
-// omit leaves those that are shown.
-func (d *due) omit() {
-	slices.SortFunc(d.queues, byUse)
-	if extra := len(d.queues) - maxQueues; extra > 0 {
-		d.queues, d.omitted = d.queues[:maxQueues], d.omitted+extra
-	}
+// newShown are the queues that are shown, of those that are added: there may be as many as there are jobs.
+func newShown() insight.Firsts[queueUse] {
+	return insight.Firsts[queueUse]{Most: maxQueues, Compare: byUse}
 }
 
 // applied is the last entry that is in the state. Entries of Raft's own never get there: while nothing waits to be
@@ -285,9 +279,7 @@ func byUse(x, y queueUse) int {
 		cmp.Compare(x.key.Namespace, y.key.Namespace), cmp.Compare(x.key.Name, y.key.Name))
 }
 
-func (a *groups) collectQueues(ch chan<- prometheus.Metric, all []queueUse, omitted int) {
-	slices.SortFunc(all, byUse)
-	shown := all[:min(len(all), maxQueues)]
+func (a *groups) collectQueues(ch chan<- prometheus.Metric, shown []queueUse, omitted int) {
 	for i := range shown {
 		q := &shown[i]
 		put := func(d *prometheus.Desc, v int64) {
@@ -299,5 +291,5 @@ func (a *groups) collectQueues(ch chan<- prometheus.Metric, all []queueUse, omit
 			put(a.queueWorkers, int64(len(e.Scheduler.QueueWorkers(q.key))))
 		}
 	}
-	gauge(ch, a.queuesOmitted, float64(omitted+len(all)-len(shown)))
+	gauge(ch, a.queuesOmitted, float64(omitted))
 }

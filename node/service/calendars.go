@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 const (
@@ -34,20 +35,25 @@ func (b *Service) calendarFits(namespace, name string, size int) error {
 		if err != nil {
 			return err
 		}
-		const remedy = "delete some of them"
-		switch {
-		case in.Count >= maxCalendarsIn:
-			return job.Errorf(job.CodeState, remedy, "namespace %s has %d calendars already", namespace, in.Count)
-		case in.Bytes+size > maxCalendarBytesIn:
-			return job.Errorf(job.CodeState, remedy+", or leave out dates that are over",
-				"the calendars of namespace %s would have %d bytes together, at most %d are allowed", namespace,
-				in.Bytes+size, maxCalendarBytesIn)
-		case all.Count >= maxCalendars || all.Bytes+size > maxCalendarBytes:
-			return job.Errorf(job.CodeState, remedy, "there are %d calendars already, with %d bytes together",
-				all.Count, all.Bytes)
-		}
-		return nil
+		return oneMoreCalendar(namespace, in, all, size)
 	})
+}
+
+// oneMoreCalendar says whether there is room for a calendar of a size beside those of its namespace, and of all.
+func oneMoreCalendar(namespace string, in, all store.CalendarSize, size int) error {
+	const remedy = "delete some of them"
+	switch {
+	case in.Count >= maxCalendarsIn:
+		return job.Errorf(job.CodeState, remedy, "namespace %s has %d calendars already", namespace, in.Count)
+	case in.Bytes+size > maxCalendarBytesIn:
+		return job.Errorf(job.CodeState, remedy+", or leave out dates that are over",
+			"the calendars of namespace %s would have %d bytes together, at most %d are allowed", namespace,
+			in.Bytes+size, maxCalendarBytesIn)
+	case all.Count >= maxCalendars || all.Bytes+size > maxCalendarBytes:
+		return job.Errorf(job.CodeState, remedy, "there are %d calendars already, with %d bytes together",
+			all.Count, all.Bytes)
+	}
+	return nil
 }
 
 func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
