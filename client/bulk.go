@@ -82,8 +82,10 @@ func sendLines[R any](ctx context.Context, c *Client, r io.Reader, rq request, n
 			return job.Errorf(job.CodeMalformed, "", "the input broke off after line %d: %v", first+lines, err)
 		}
 		if len(bytes.TrimSpace(body)) > 0 {
-			rq.raw = body
-			if err := sendBody(ctx, c, rq, first, next, base, fn); err != nil {
+			// A node knows a job without a name again by its text and the number of its line. Were each request numbered by
+			// itself, equal lines of two of them would be one job.
+			rq.raw, rq.before = body, first
+			if err := sendBody(ctx, c, rq, next, base, fn); err != nil {
 				return err
 			}
 		}
@@ -116,7 +118,7 @@ func cutLines(in *bufio.Reader, size int) (body []byte, lines int, err error) {
 
 // sendBody sends one request. When it breaks off, or a line met a change of the leader, it is sent again as a whole,
 // and what was answered already is not reported twice.
-func sendBody[R any](ctx context.Context, c *Client, rq request, first int, next func(*resultReader) (R, error),
+func sendBody[R any](ctx context.Context, c *Client, rq request, next func(*resultReader) (R, error),
 	base func(*R) *BulkResult, fn func(R) error) error {
 	reported := 0
 	pause := c.pause
@@ -142,7 +144,6 @@ func sendBody[R any](ctx context.Context, c *Client, rq request, first int, next
 					return readError{b.Error}
 				}
 				reported++
-				b.Line += first
 				if callerErr = fn(res); callerErr != nil {
 					return callerErr
 				}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -255,6 +256,7 @@ type request struct {
 	raw    []byte // sent as it is, with media
 	media  string
 	match  uint64 // If-Match
+	before int    // lines of the same input that went in requests before this one
 	out    any    // decoded into; nil: the answer's body is ignored
 	need   string // a member that every such answer of a node has
 	stream func(io.Reader) error
@@ -430,6 +432,9 @@ func (c *Client) once(ctx context.Context, base string, rq request, key string,
 	}
 	if key != "" {
 		hr.Header.Set("Idempotency-Key", key)
+	}
+	if rq.before > 0 {
+		hr.Header.Set(wire.LinesHeader, strconv.Itoa(rq.before))
 	}
 	if rq.match != 0 {
 		hr.Header.Set("If-Match", fmt.Sprintf(`"%d"`, rq.match))

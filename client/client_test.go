@@ -381,6 +381,30 @@ func TestBulk(t *testing.T) {
 	}
 }
 
+// Lines without names that are equal are jobs of their own, in whichever of the requests they go, and are known again
+// when the same input is sent again.
+func TestBulkOfEqualLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
+	const lines = 10_003 // a request has 10,000
+	in := strings.Repeat(`{"type":"queue","schedule":"@manual","payload":{"queue":"q"}}`+"\n", lines)
+	c := start(t, apitest.Start(t).Backend)
+	for _, want := range []string{"created", "exists"} {
+		n, ids := 0, map[string]bool{}
+		err := c.BulkCreate(client.WithIdempotencyKey(t.Context(), "k"), strings.NewReader(in), func(r client.BulkResult) error {
+			if n++; r.Line != n || r.Status != want {
+				t.Fatalf("answer %d: %+v, not %s", n, r, want)
+			}
+			ids[r.JobID.String()] = true
+			return nil
+		})
+		if err != nil || len(ids) != lines {
+			t.Fatal(len(ids), err)
+		}
+	}
+}
+
 // A bulk create whose answer breaks off is sent again, and no line is reported twice.
 func TestBulkBreaksOff(t *testing.T) {
 	inner := api.New(apitest.Start(t).Backend, api.Options{Bulk: api.BulkLimits{ChunkLines: 1}})

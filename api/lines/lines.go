@@ -249,7 +249,10 @@ func (s *Stream[R]) read(ctx context.Context, full chan<- *chunk) error {
 	}
 }
 
-// firstLine is how many lines went before those of a request that is a part of another. The number of a line is in its
+// maxBefore bounds how many lines may have gone before.
+const maxBefore = 1 << 40
+
+// firstLine is how many lines went before those of a request that is a part of a longer input. The number of a line is in its
 // answer, and of an unnamed job it is a part of what a rerun knows it by.
 func firstLine(r *http.Request) (int, error) {
 	text := r.Header.Get(wire.LinesHeader)
@@ -257,8 +260,9 @@ func firstLine(r *http.Request) (int, error) {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0, job.Invalid(wire.LinesHeader, "leave it out", "%q is not a number of lines", text)
+	if err != nil || n < 0 || n > maxBefore {
+		return 0, job.Invalid(wire.LinesHeader, "give the number of lines that were sent before these",
+			"%q is not a number of lines", text)
 	}
 	return n, nil
 }

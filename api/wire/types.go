@@ -308,7 +308,7 @@ type QueueChange struct {
 	Paused      *bool `json:"paused,omitempty"`
 }
 
-// LinesHeader is how many lines went before those of a bulk create that is a part of another.
+// LinesHeader is how many lines went before those of a bulk create that is a part of a longer input.
 const LinesHeader = "Carillon-Lines-Before"
 
 // GroupHeader names a group: between nodes the one that a request is for, of a worker the one whose leader it means.
