@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -137,7 +138,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 			if err := a.form.Settle(cmd); err != nil {
 				return err
 			}
-			if err := emptyNames(cmd, args); err != nil {
+			if err := emptyValues(cmd, args); err != nil {
 				return err
 			}
 			a.choose() //nolint:errcheck // it is said when the context is needed
@@ -384,22 +385,30 @@ func (l *requestLimit) check() error {
 	return l.bad
 }
 
-// namingFlags are the flags that name one thing. Given and empty they are a variable that is not set, and without this
-// the command would be about everything, or about something without a name.
-var namingFlags = []string{"name", "job", "queue", "namespace", "context"}
+// neverEmpty are the flags that name one thing, or say when and how often a job runs. Given and empty they are a variable
+// that is not set, and without this the command would be about everything, about something without a name, or make a
+// job that runs at other times.
+var neverEmpty = []string{"name", "job", "queue", "namespace", "context", "schedule", "at", "tz", "start-at", "end-at",
+	"deadline", "delivery", "overlap", "missed"}
 
-// emptyNames refuses arguments and names that are empty.
-func emptyNames(cmd *cobra.Command, args []string) error {
+// emptyValues refuses arguments, names and lists that are empty. A list limits something, more often than not: where
+// a secret may go, what a token is for.
+func emptyValues(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
 		if strings.TrimSpace(arg) == "" && cmd.Name() != cobra.ShellCompRequestCmd { // there it is a tab after a space
 			return usage("is a variable unset?", "argument %d is empty", i+1)
 		}
 	}
-	for _, name := range namingFlags {
-		f := cmd.Flags().Lookup(name)
-		if f != nil && f.Changed && f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" {
-			return job.Invalid("--"+name, "leave it out, or give it a value: is a variable unset?", "it is empty")
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.Type() == "string" && slices.Contains(neverEmpty, f.Name) &&
+			strings.TrimSpace(f.Value.String()) == ""
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			empty = strings.TrimSpace(strings.Join(list.GetSlice(), "")) == ""
 		}
-	}
-	return nil
+		if empty && err == nil {
+			err = job.Invalid("--"+f.Name, "leave it out, or give it a value: is a variable unset?", "it is empty")
+		}
+	})
+	return err
 }

@@ -46,6 +46,9 @@ func TestSecretCommands(t *testing.T) {
 		"set secret api-key of namespace team-a, version 1, for h, api.example.com:443\n" {
 		t.Error(stdout)
 	}
+	if _, stderr := want(exit.Usage, value+"\n", "secret", "set", "api-key", "-n", "team-a", "--hosts", ""); !strings.Contains(stderr, "--hosts: it is empty") {
+		t.Error(stderr) // a variable that is not set would let it go anywhere
+	}
 	// A new value does not widen where it may go; that takes a word.
 	for _, set := range []struct {
 		args []string

@@ -153,7 +153,8 @@ func TestDeadLettersThatAreNotThere(t *testing.T) {
 		t.Errorf("of a deleted job: exit %d: %s %s", code, out, stderr)
 	}
 	for _, args := range [][]string{{"dead", "--job", ""}, {"dead", "redrive", "--job", ""}, {"jobs", "delete", ""},
-		{"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."}} {
+		{"runs", ""}, {"submit", "--name", "", "--schedule", "@daily", "--shell", "x"}, {"jobs", "get", ".."},
+		{"submit", "--schedule", "@daily", "--tz", "", "--shell", "x"}, {"jobs", "--tag", ""}, {"runs", "--status", ""}} {
 		if _, stderr, code := s.run("", args...); code != exit.Usage {
 			t.Errorf("%q: exit %d: %s", args, code, stderr)
 		}

@@ -107,6 +107,11 @@ func TestTokenCommands(t *testing.T) {
 	}
 	delete(s.env, "CARILLON_NAMESPACE")
 	s.want(exit.Usage, "", "token", "create", "x", "--role", "worker", "-A", "-n", "team-a")
+	for _, limit := range []string{"--queues", "--types", "--tags", "--secrets"} { // empty is not "no limit"
+		if _, stderr := s.want(exit.Usage, "", "token", "create", "x", "--role", "worker", limit, ""); !strings.Contains(stderr, limit+": it is empty") {
+			t.Error(stderr)
+		}
+	}
 	s.want(exit.Usage, "", "token", "create", "x", "--role", "viewer", "-A")
 	viewer := filepath.Join(t.TempDir(), "viewer.token")
 	_, stderr = s.want(exit.OK, "", "token", "create", "screen", "--role", "viewer", "-n", "team-a", "--out", viewer)
