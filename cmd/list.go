@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,18 +33,26 @@ func pages(c *cobra.Command, limit *int, usual int, cursor *string) *paging {
 	return p
 }
 
-// askPages is ask for what comes in pages: one of them, or with --all every one.
+// whole says whether every page is printed: with --all, and in a form that cannot say that there are more, unless a
+// part is asked for. Names and job files go to other commands and into files, where nobody would miss what is not there.
+func (g *paging) whole(cmd *cobra.Command, form output.Form, page any) bool {
+	_, jobs := page.(client.JobPage)
+	cannotSay := form == output.FormName || form == output.FormYAML && jobs
+	return g.every || cannotSay && !slices.ContainsFunc([]string{"limit", "cursor", "watch"}, cmd.Flags().Changed)
+}
+
+// askPages is ask for what comes in pages: one of them, or every one.
 func askPages[T any](a *app, cmd *cobra.Command, g *paging, call func(*client.Client, context.Context) (T, error),
 	human func(*printer, T)) error {
-	if !g.every {
-		return ask(a, cmd, call, human)
-	}
-	if cmd.Flags().Changed("limit") {
+	if g.every && cmd.Flags().Changed("limit") {
 		return usage("give one of them", "--all and --limit are both given")
 	}
 	var zero T
 	if err := a.form.Check(cmd, zero, a.spaces.all); err != nil {
 		return err
+	}
+	if !g.whole(cmd, a.form.Form, zero) {
+		return ask(a, cmd, call, human)
 	}
 	defer func(begin string) { *g.cursor = begin }(*g.cursor) // a watch lists again
 	*g.limit = mostLimit
