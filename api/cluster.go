@@ -107,7 +107,7 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRe
 	}
 	var rq wire.NodeRequest
 	if len(c.body) > 0 {
-		if _, err := c.readMessage(&rq); err != nil {
+		if err := job.DecodeStrict(c.body, &rq); err != nil {
 			return err
 		}
 	}
@@ -149,12 +149,12 @@ func (c *call) clusterRemove() error {
 }
 
 func (c *call) clusterPromote() error {
-	return c.member(true, func(m Cluster, ctx context.Context, rq wire.NodeRequest) error {
+	return c.member(true, named(func(m Cluster, ctx context.Context, id string) error {
 		if err := mayMakeVoters(c.r.Context(), ""); err != nil {
 			return err
 		}
-		return m.Promote(ctx, rq.NodeID)
-	})
+		return m.Promote(ctx, id)
+	}))
 }
 
 func (c *call) clusterDemote() error { return c.member(true, named(Cluster.Demote)) }
