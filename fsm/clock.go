@@ -21,8 +21,10 @@ func (c *Stamp) apply(a *applier) error {
 	if c.Takeover {
 		info := a.b.Info()
 		gap := store.Outage{From: a.mark, To: c.Head.Now}
-		info.NoteOutage(gap, a.b.LeftEdge(), a.mark > 0 && gap.To-gap.From > minOutage, maxOutages)
-		a.b.SetInfo(info)
+		if a.mark > 0 && gap.To-gap.From > minOutage {
+			info.NoteOutage(gap, maxOutages)
+			a.b.SetInfo(info)
+		}
 	}
 	a.outcome(Outcome{Code: CodeOK})
 	return nil

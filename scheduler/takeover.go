@@ -50,10 +50,13 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	return nil
 }
 
-// outageTexts are the committed outages that may still matter, for the log: what was due then is missed.
+// saidOutages is how many of them a line of the log has.
+const saidOutages = 8
+
+// outageTexts are the latest committed outages, for the log: what was due then is missed.
 func (s *Scheduler) outageTexts() []string {
-	out := []string{}
-	for _, o := range s.st.Info().Outages {
+	out, all := []string{}, s.st.Info().Outages
+	for _, o := range all[max(0, len(all)-saidOutages):] {
 		out = append(out, job.Instant(o.From).String()+"/"+job.Instant(o.To).String())
 	}
 	return out

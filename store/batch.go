@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -480,16 +479,4 @@ func (b *Batch) PutCalendar(namespace, name string, data []byte) error {
 		return b.tx.Bucket(bucketCalendars).Delete(key)
 	}
 	return b.tx.Bucket(bucketCalendars).Put(key, data)
-}
-
-// LeftEdge is the earliest time of any due entry, or the end of time.
-func (b *Batch) LeftEdge() int64 {
-	edge := int64(math.MaxInt64)
-	c := b.tx.Bucket(bucketDue).Cursor()
-	for lane := job.Lane(0); lane < job.Lanes; lane++ {
-		if k, _ := c.Seek([]byte{byte(lane)}); k != nil && k[0] == byte(lane) && len(k) == dueKeyLen {
-			edge = min(edge, parseTime(k[1:]))
-		}
-	}
-	return edge
 }

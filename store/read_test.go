@@ -59,17 +59,6 @@ func TestDueEntriesAreInOrderByLane(t *testing.T) {
 			}
 		}
 	})
-	update(t, s, func(b *Batch) {
-		if got := b.LeftEdge(); got != 500 {
-			t.Errorf("the left edge is %d", got)
-		}
-	})
-	empty := newTest(t)
-	update(t, empty, func(b *Batch) {
-		if got := b.LeftEdge(); got != math.MaxInt64 {
-			t.Errorf("the left edge of nothing is %d", got)
-		}
-	})
 }
 
 func TestWalks(t *testing.T) {

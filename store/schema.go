@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -179,19 +180,11 @@ type Outage struct {
 	To   int64 `json:"to"`   // the takeover
 }
 
-// NoteOutage drops the outages that nothing waiting can have fallen into: nothing in the index is due before edge. It
-// adds one if that is long enough, and keeps so many at most.
-func (i *Info) NoteOutage(o Outage, edge int64, long bool, most int) {
-	kept := make([]Outage, 0, len(i.Outages)+1)
-	for _, old := range i.Outages {
-		if old.To >= edge {
-			kept = append(kept, old)
-		}
-	}
-	if long {
-		kept = append(kept, o)
-	}
-	i.Outages = kept[max(0, len(kept)-most):]
+// NoteOutage adds an outage and keeps so many at most. That nothing is due which fell into one does not make it
+// pointless: what waits for the resume of its job is in no index.
+func (i *Info) NoteOutage(o Outage, most int) {
+	all := append(slices.Clone(i.Outages), o)
+	i.Outages = all[max(0, len(all)-most):]
 }
 
 // Hold says that nothing is claimed, moved on or cleaned up: the state came from a backup, and the operator has not yet
