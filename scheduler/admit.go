@@ -83,7 +83,7 @@ func (l *loop) admission(p *pick) admit {
 
 func (l *loop) sendAdmits() {
 	for len(l.admits) > 0 && l.admitting < maxInFlight && (l.admitting == 0 || len(l.admits) >= worthwhile) {
-		n := min(maxBatch, len(l.admits))
+		n := admitsAtOnce(l.admits)
 		batch := append([]admit(nil), l.admits[:n]...)
 		l.admits = append(l.admits[:0], l.admits[n:]...)
 		l.admitting++
@@ -94,6 +94,16 @@ func (l *loop) sendAdmits() {
 			}
 		})
 	}
+}
+
+// admitsAtOnce is how many of some go into one entry of the log. One that is too large is never taken in, however often.
+func admitsAtOnce(all []admit) int {
+	n, size := 0, 0
+	for n < min(maxBatch, len(all)) && size <= maxClaimBytes {
+		size += claimOverhead + len(all[n].idem)
+		n++
+	}
+	return n
 }
 
 func admitCommand(h fsm.Head, batch []admit) *fsm.Admit {

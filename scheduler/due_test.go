@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,6 +258,41 @@ func TestACrowdThatIsBlockedIsDecidedAtOnce(t *testing.T) {
 		}
 		if skipped != n {
 			t.Errorf("half a second after their time %d of %d occurrences are decided about", skipped, n)
+		}
+	})
+}
+
+// Keys may be as long as they may be: what does not fit into one entry of the log goes into several.
+func TestACrowdWithLongKeysThatIsBlocked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a matter of numbers, not of memory that is shared")
+	}
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		const n = maxBatch + 1
+		h := w.head()
+		at := (h.Now/60_000 + 2) * 60_000
+		spec := job.Spec{Type: job.TypeShell, Schedule: "* * * * *", Payload: []byte(`{"command":"true"}`),
+			IdempotencyKey: strings.Repeat("k", 480) + "-{job_id}-{scheduled_at_unix}"}
+		spec.Normalize()
+		def := store.Definition{Spec: spec, Version: 1}
+		data := def.Append(nil)
+		for i := 0; i < n; {
+			cmd := &fsm.Create{Head: h}
+			for ; i < n && len(cmd.Items) < 500; i++ {
+				w.next++
+				cmd.Items = append(cmd.Items, fsm.CreateItem{Job: w.next, Def: data, Next: fsm.When{At: at, Ready: at}})
+			}
+			w.do(cmd)
+		}
+		w.worker("w1", n, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		time.Sleep(time.UnixMilli(at+60_000).Sub(w.clock.Now()) + 10*time.Second)
+		skipped := 0
+		for _, c := range applied[fsm.Admit](w) {
+			skipped += len(c.Jobs)
+		}
+		if skipped != n {
+			t.Errorf("%d of %d occurrences are decided about", skipped, n)
 		}
 	})
 }
