@@ -5,7 +5,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Trim removes old history and expired requests, a bounded number at a time.
+// Trim removes old history and expired requests, a bounded number at a time. Its outcome counts the requests.
 type Trim struct {
 	Head     `codec:"h"`
 	Before   int64  `codec:"b"` // history recorded before this goes
@@ -27,7 +27,7 @@ func (c *Trim) apply(a *applier) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.b.TrimRequests(a.now, c.Limit, a.forgotten)
-	a.outcome(Outcome{Code: CodeOK})
+	n, err := a.b.TrimRequests(a.now, c.Limit, a.forgotten)
+	a.outcome(Outcome{Code: CodeOK, Count: n})
 	return err
 }

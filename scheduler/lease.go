@@ -309,7 +309,7 @@ func (l *loop) trim(mono time.Duration) {
 		}
 		if s.st.Counters().HistFloor-floor >= trimLimit/2 || len(reply.Items) > 0 && reply.Items[0].Count >= trimLimit {
 			// There was more than fits into one step. At full load ten seconds make a hundred times as much.
-			l.lastTrim -= trimEvery
+			l.lastTrim -= trimAnyway
 			l.trim(s.o.Clock.Mono())
 		}
 	})

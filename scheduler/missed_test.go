@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // stopFor pretends that no node led for a while.
@@ -288,6 +290,57 @@ func TestOneOffIsCleanedUpAfterItsRetention(t *testing.T) {
 		time.Sleep(time.Hour)
 		if n := w.st.Counters().Jobs; n != 0 {
 			t.Errorf("%d jobs are left", n)
+		}
+	})
+}
+
+// What was missed in an outage is missed also where its job was paused before anybody decided, and other leaders came and
+// went until the resume: nothing was due then that could have fallen into the outage.
+func TestWhatWasMissedOutlivesAPause(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.create("*/30 * * * *", missedSpec(job.MissedSkip, "auto", 0))
+		time.Sleep(20 * time.Second)
+		w.setFault(func(cmd fsm.Command) (error, bool) {
+			switch cmd.(type) {
+			case *fsm.Advance, *fsm.Claim, *fsm.Admit:
+				return notApplied(cmd)
+			}
+			return nil, true
+		})
+		w.stopFor(2 * time.Hour)
+		w.pause(id)
+		w.setFault(nil)
+		w.stopFor(5 * time.Minute)
+		w.resume(id)
+		w.worker("w1", 4, nil).mustJoin()
+		time.Sleep(10 * time.Second)
+		w.wantHistory(id, "missed(outage)x3", "succeeded") // the last one is younger than the grace
+	})
+}
+
+// Outcomes of requests that have expired go as fast as they come, also where no history is due: what is kept of them
+// would grow without end, and a key would be taken for that of a request of long ago.
+func TestOutcomesOfRequestsAreForgottenInTime(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.create("@manual", nil)
+		const n = 4*trimLimit + 1
+		key := func(i int) string { return fmt.Sprint("r", i) }
+		for i := range n {
+			w.do(&fsm.Pause{Head: w.head(), Job: uint64(id), Request: fsm.Request{ID: key(i), Fingerprint: 1, Expires: w.head().Now + 1}})
+		}
+		time.Sleep(2 * trimAnyway)
+		left := 0
+		if err := w.st.View(func(v *store.View) error {
+			for i := range n {
+				if v.Request(key(i)) != nil {
+					left++
+				}
+			}
+			return nil
+		}); err != nil || left > 0 {
+			t.Errorf("%d of %d are left, %v", left, n, err)
 		}
 	})
 }
