@@ -91,6 +91,7 @@ func TestBadSpecs(t *testing.T) {
 		{"type", func(s *Spec) { s.Type = "ftp" }}, {"type", func(s *Spec) { s.Type = "" }}, {"schedule", func(s *Spec) { s.Schedule = "" }},
 		{"overlap", func(s *Spec) { s.Overlap = "never" }}, {"delivery", func(s *Spec) { s.Delivery = "exactly_once" }}, {"priority", func(s *Spec) { s.Priority = "urgent" }},
 		{"missed.policy", func(s *Spec) { s.Missed.Policy = "x" }}, {"missed.window", func(s *Spec) { s.Missed.Window = "soon" }}, {"missed.window", func(s *Spec) { s.Missed.Window = "-1h" }},
+		{"missed.window", func(s *Spec) { s.Missed.Window = strings.Repeat("0", maxWindow) + "1h" }},
 		{"missed.window", func(s *Spec) { s.Missed.Window = "100000000h" }}, {"missed.window", func(s *Spec) { s.Missed.Window = "900000h" }}, {"missed.max", func(s *Spec) { s.Missed.Max = -1 }}, {"missed.max", func(s *Spec) { s.Missed.Max = 10001 }},
 		{"missed.grace", func(s *Spec) { s.Missed.Grace = -1 }}, {"retry.backoff", func(s *Spec) { s.Retry.Backoff = "x" }}, {"retry.base", func(s *Spec) { s.Retry.Base = -1 }},
 		{"retry.cap", func(s *Spec) { s.Retry.Base, s.Retry.Cap = 2e9, 1e9 }}, {"retry.cap", func(s *Spec) { s.Retry.Cap = 1 << 62 }},
@@ -158,6 +159,22 @@ func TestOneOffAndManual(t *testing.T) {
 		if got := (&Spec{Schedule: expr}).OneOff(); got != want {
 			t.Errorf("%s: %v", expr, got)
 		}
+	}
+	s := good(func(s *Spec) { s.Schedule = " @Manual" })
+	if s.Normalize(); !s.Manual() {
+		t.Errorf("%q", s.Schedule)
+	}
+	// Before these a zone would make them schedules that recur.
+	for _, expr := range []string{"2027-03-01T09:00:00Z", " 2027-03-01t09:00:00.5+02:00", "@manual", "@Manual"} {
+		for _, zone := range []string{"TZ=", "CRON_TZ="} {
+			s := good(func(s *Spec) { s.Schedule, s.Timezone = zone+"Europe/Berlin "+expr, "" })
+			if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "schedule: ") {
+				t.Errorf("%s: %v", s.Schedule, err)
+			}
+		}
+	}
+	if err := good(func(s *Spec) { s.Schedule, s.Timezone = "TZ=Europe/Berlin 0 9 * * *", "" }).Validate(); err != nil {
+		t.Error(err)
 	}
 	if !(&Spec{Schedule: "@manual"}).Manual() || (&Spec{Schedule: "@every 1h"}).Manual() {
 		t.Error("@manual")

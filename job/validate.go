@@ -44,7 +44,9 @@ const (
 // Normalize fills in the defaults, so that what is stored and shown says everything. It is idempotent.
 func (s *Spec) Normalize() {
 	s.Name = strings.TrimSpace(s.Name)
-	s.Schedule = strings.TrimSpace(s.Schedule)
+	if s.Schedule = strings.TrimSpace(s.Schedule); strings.EqualFold(s.Schedule, ScheduleManual) {
+		s.Schedule = ScheduleManual
+	}
 	def := func(p *string, v string) {
 		if *p == "" {
 			*p = v
@@ -106,8 +108,8 @@ func namesZone(schedule string) bool {
 
 // Validate checks a normalized spec, except for its schedule expression and zone, which package schedule reads.
 func (s *Spec) Validate() error {
-	for _, check := range []func(*Spec) *Error{checkName, checkSpace, checkPolicies, checkDurations, checkBounds,
-		checkLabels, checkNotify, checkPayload, checkKey} {
+	for _, check := range []func(*Spec) *Error{checkName, checkSpace, checkZone, checkPolicies, checkDurations,
+		checkBounds, checkLabels, checkNotify, checkPayload, checkKey} {
 		if err := check(s); err != nil {
 			return err
 		}
@@ -140,6 +142,29 @@ func checkName(s *Spec) *Error {
 		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/\?#%:"`, r) {
 			return Invalid("name", "use letters, digits, - _ . @ +", "the name %q contains %q", s.Name, r)
 		}
+	}
+	return nil
+}
+
+// maxWindow bounds how a window is written: zeros around a number change nothing, and may be any number. A job would
+// take the room of others in an entry of the log.
+const maxWindow = 64
+
+// checkZone refuses a zone before what has none. By its beginning is decided what a schedule is (OneOff, Manual), and
+// with such a zone that would be a schedule that recurs.
+func checkZone(s *Spec) *Error {
+	text, ok := strings.CutPrefix(s.Schedule, "CRON_TZ=")
+	if !ok {
+		if text, ok = strings.CutPrefix(s.Schedule, "TZ="); !ok {
+			return nil
+		}
+	}
+	bare := Spec{Schedule: strings.TrimSpace(strings.TrimLeftFunc(text, func(r rune) bool { return !unicode.IsSpace(r) }))}
+	switch {
+	case bare.OneOff():
+		return Invalid("schedule", "leave out the zone before "+bare.Schedule, "an instant says its offset itself")
+	case strings.EqualFold(bare.Schedule, ScheduleManual):
+		return Invalid("schedule", "leave out the zone before "+bare.Schedule, "a job without a schedule has no zone")
 	}
 	return nil
 }
@@ -201,6 +226,10 @@ func checkDurations(s *Spec) *Error {
 	if s.Retry.Cap < s.Retry.Base {
 		return Invalid("retry.cap", "make it at least retry.base", "the cap %s is below the base %s", s.Retry.Cap,
 			s.Retry.Base)
+	}
+	if len(s.Missed.Window) > maxWindow {
+		return Invalid("missed.window", `use "auto" or a positive duration such as "2h"`, "%d bytes are not a window",
+			len(s.Missed.Window))
 	}
 	if s.Missed.Window != WindowAuto {
 		w, err := time.ParseDuration(s.Missed.Window)

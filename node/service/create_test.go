@@ -28,7 +28,7 @@ func TestSizeOfAJobIsNotUnderestimated(t *testing.T) {
 			Timezone: "America/Argentina/ComodRivadavia", Payload: make([]byte, job.MaxPayload),
 			Retry: job.Retry{MaxRetries: &n, Backoff: job.BackoffExponential, Base: huge, Cap: huge,
 				Jitter: &f}, Timeout: huge, Deadline: huge,
-			Missed: job.Missed{Policy: job.MissedRunOnce, Window: "2540400h10m10.000000001s", Max: n,
+			Missed: job.Missed{Policy: job.MissedRunOnce, Window: strings.Repeat("0", 62) + "1h", Max: n,
 				Grace: huge}, Overlap: job.OverlapReplace, Delivery: job.DeliverAtLeastOnce,
 			Priority: "critical", Concurrency: n, Jitter: huge, StartAt: math.MaxInt64, EndAt: math.MaxInt64, MaxRuns: n, Calendars: []string{long, long, long}, Tags: many, Workers: many,
 			IdempotencyKey: long, Retention: huge, DSTGap: "run_after", DSTOverlap: "first",
