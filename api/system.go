@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/slowread"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -149,6 +150,7 @@ func (c *call) backup() error {
 	limit := c.h.opts.RequestTimeout
 	if c.r.Header.Get(wire.ForwardedHeader) != "" {
 		limit = 0 // a node reads the copies of groups one after the other
+		slowread.Patient(c.w)
 	}
 	deadline(ctl.SetWriteDeadline, limit)
 	c.started = true

@@ -114,8 +114,27 @@ type writer struct {
 	failed bool  // the reader has gone, or took too long
 	broken error // it was refused
 
-	mu  sync.Mutex
-	own time.Time // the time that the handler set, or who ends it from outside
+	mu      sync.Mutex
+	own     time.Time // the time that the handler set, or who ends it from outside
+	patient bool      // there is no other
+}
+
+// Patient gives the reader of an answer all the time it wants: a node that puts several answers together takes them one
+// after the other. They are counted as others are.
+func Patient(answer http.ResponseWriter) {
+	for {
+		switch w := answer.(type) {
+		case *writer:
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.patient = true
+			return
+		case interface{ Unwrap() http.ResponseWriter }:
+			answer = w.Unwrap()
+		default:
+			return
+		}
+	}
 }
 
 const (
@@ -166,7 +185,7 @@ func (w *writer) hurry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := time.Now().Add(w.b.o.Time)
-	if !w.own.IsZero() && w.own.Before(t) {
+	if w.patient || !w.own.IsZero() && w.own.Before(t) {
 		t = w.own
 	}
 	_ = w.rc.SetWriteDeadline(t) //nolint:errcheck // unsupported is fine

@@ -115,6 +115,35 @@ func TestTimeToRead(t *testing.T) {
 	}
 }
 
+// unwraps is around an answer, as what measures it.
+type unwraps struct{ http.ResponseWriter }
+
+func (u unwraps) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// A reader that may take its time has it; the handler's own counts as before.
+func TestPatient(t *testing.T) {
+	f := &fake{ResponseWriter: httptest.NewRecorder()}
+	soon := time.Now().Add(time.Minute)
+	New(Options{Limits: Limits{Time: time.Nanosecond}}).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Patient(httptest.NewRecorder()) // which is nobody's
+		Patient(unwraps{unwraps{w}})
+		for _, own := range []time.Time{{}, soon} {
+			if err := http.NewResponseController(w).SetWriteDeadline(own); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.Write(make([]byte, 2*piece)); err != nil {
+				t.Error(err)
+			}
+		}
+	})).ServeHTTP(f, httptest.NewRequest(http.MethodGet, "/", nil))
+	half := len(f.deadlines) / 2
+	for i, d := range f.deadlines {
+		if want := map[bool]time.Time{true: soon}[i >= half]; !d.Equal(want) || half == 0 {
+			t.Errorf("deadline %d of %d is %s, not %s", i, 2*half, d, want)
+		}
+	}
+}
+
 // fake is an answer that keeps its deadlines.
 type fake struct {
 	http.ResponseWriter
