@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,9 @@ type workerConfig struct {
 	LogLevel, LogFormat, Vers string
 	MetricsListen             string
 	Token                     string
+	// settle asks the cluster what the token is for and fits the rest to that. It waits for a cluster that is away and
+	// says so. Nil without a token.
+	settle func(ctx context.Context, c *workerConfig, waiting func(error)) error
 }
 
 func (a *app) workerCmd() *cobra.Command {
@@ -71,21 +75,12 @@ func (a *app) workerCmd() *cobra.Command {
 			if cfg.Token, err = a.credentials.find(a); err != nil {
 				return err
 			}
-			if err := cfg.checkJoin(); err != nil {
-				return err
+			if cfg.Token == "" {
+				err = cfg.validate()
+			} else if err = cfg.validateGiven(); err == nil {
+				cfg.settle = a.settleWorker(cmd.Flags().Changed)
 			}
-			if cfg.Token != "" {
-				who, err := client.New(a.addr, append(a.clientOptions(), client.WithToken(cfg.Token))...).
-					Granted(cmd.Context(), func(err error) {
-						notice(cmd.ErrOrStderr(), cfg.LogFormat, "waiting for the cluster: "+err.Error(),
-							"waiting for the cluster", "error", err.Error())
-					})
-				if err != nil {
-					return err
-				}
-				cfg.keepTo(who, cmd.Flags().Changed)
-			}
-			if err := cfg.validate(); err != nil {
+			if err != nil {
 				return err
 			}
 			logStart(cmd, "worker", cfg.LogLevel, cfg.LogFormat)
@@ -120,26 +115,30 @@ func (a *app) workerCmd() *cobra.Command {
 	return c
 }
 
+// settleWorker has what was not given follow from what the token grants, and refuses what does not go together then.
+func (a *app) settleWorker(given func(flag string) bool) func(context.Context, *workerConfig, func(error)) error {
+	return func(ctx context.Context, c *workerConfig, waiting func(error)) error {
+		who, err := client.New(a.addr, append(a.clientOptions(), client.WithToken(c.Token))...).Granted(ctx, waiting)
+		if err != nil {
+			return err
+		}
+		c.keepTo(who, given)
+		return c.validate()
+	}
+}
+
+// validate checks everything. What a worker executes may follow from its token, and is known late then.
 func (c *workerConfig) validate() error {
 	queue := slices.Contains(c.Executors, string(job.TypeQueue))
-	if err := c.toolFlags.validate(job.Types(), ""); err != nil {
+	if err := cmp.Or(c.validateGiven(), c.toolFlags.validate(job.Types(), "")); err != nil {
 		return err
 	}
-	for _, q := range c.Queues {
-		if !job.QueueName(q) {
-			return job.Invalid("--queues", "use letters, digits, - _ .", "%q is not the name of a queue", q)
-		}
-	}
-	_, tagged := c.Tags["queue"]
 	switch {
 	case c.Token != "" && slices.Contains(c.Executors, string(job.TypeShell)) && len(c.Shell.User) == 0 &&
 		!c.Shell.AsNode:
 		return job.Invalid("--shell-user", "name a user for them, which needs root; or give --shell-as-node if "+
 			"everyone who writes shell jobs may have the token", "shell jobs that run as the worker's user can read "+
 			"its token")
-	case c.Namespace != "" && !job.NamespaceName(c.Namespace):
-		return job.Invalid("--namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
-			c.Namespace)
 	case len(c.Executors) == 0:
 		return job.Invalid("--executors", "use "+strings.Join(job.Types(), ", "),
 			"a worker needs an executor")
@@ -148,6 +147,22 @@ func (c *workerConfig) validate() error {
 			"the executor queue needs a command")
 	case !queue && (c.Command != "" || len(c.Queues) > 0):
 		return job.Invalid("--executors", "add queue to it", "--command and --queues are for the executor queue")
+	}
+	return nil
+}
+
+// validateGiven checks what no token has a say in.
+func (c *workerConfig) validateGiven() error {
+	for _, q := range c.Queues {
+		if !job.QueueName(q) {
+			return job.Invalid("--queues", "use letters, digits, - _ .", "%q is not the name of a queue", q)
+		}
+	}
+	_, tagged := c.Tags["queue"]
+	switch {
+	case c.Namespace != "" && !job.NamespaceName(c.Namespace):
+		return job.Invalid("--namespace", "use up to 63 of a-z, 0-9 and -", "%q is not the name of a namespace",
+			c.Namespace)
 	case tagged:
 		return job.Invalid("--tags", "use --queues", "the tag queue is set by --queues")
 	case len(c.Name) > job.MaxName:
@@ -204,6 +219,12 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	manager := systemd.Find()
 	manager.Starting()
 	manager.Stopping(ctx, stoppingText)
+	done := make(chan struct{})
+	defer close(done)
+	var doing atomic.Value // what it does, in words
+	doing.Store(func() string { return "starting" })
+	status := func() string { return doing.Load().(func() string)() }
+	go manager.Follow(ctx, done, func() bool { status(); return true }, status)
 	if cfg.Token != "" {
 		if err := undumpable.Set(); err != nil {
 			return err
@@ -242,6 +263,20 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	}
 	if me.Name == "" {
 		me.Name = statedir.RandomName()
+	}
+	// Not before what an earlier start left running has ended: the cluster may be away for long.
+	if cfg.settle != nil {
+		err := cfg.settle(ctx, &cfg, func(err error) {
+			doing.Store(func() string { return "waits for the cluster" })
+			notice(stderr, cfg.LogFormat, "waiting for the cluster: "+err.Error(), "waiting for the cluster", "error",
+				err.Error())
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil // it was told to stop, and has nothing to hand in
+		case err != nil:
+			return err
+		}
 	}
 	brokers, err := cfg.brokers()
 	if err != nil {
@@ -311,9 +346,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		notice(stderr, cfg.LogFormat, stoppingText, "stopping", "detail", stoppingText)
 	})
 	defer quiet()
-	done := make(chan struct{})
-	defer close(done)
-	go manager.Follow(ctx, done, func() bool { w.Stats(); return true }, func() string {
+	doing.Store(func() string {
 		busy, slots := w.Stats()
 		return fmt.Sprintf("%d of %d slots busy", busy, slots)
 	})

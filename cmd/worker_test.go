@@ -46,9 +46,10 @@ func TestWorkerKeepsToItsToken(t *testing.T) {
 		text, _ := s.want(exit.OK, "", append([]string{"token", "create", strings.ReplaceAll(name, " ", "-"), "--role", "worker"}, test.token...)...)
 		var got workerConfig
 		a := s.app()
-		a.work = func(_ context.Context, cfg workerConfig, _ io.Writer) error {
+		a.work = func(ctx context.Context, cfg workerConfig, _ io.Writer) error {
+			err := cfg.settle(ctx, &cfg, func(error) {})
 			got = cfg
-			return nil
+			return err
 		}
 		root := a.root()
 		root.SetArgs(append([]string{"worker", "--token", strings.TrimSpace(text), "--join", s.addr}, test.flags...))

@@ -14,10 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
@@ -134,6 +136,48 @@ func TestServiceManagerIsTold(t *testing.T) {
 		t.Error("it did not stay")
 	}
 	w.Destroy()
+}
+
+// A worker with a token whose cluster is away has started as well: it has ended what an earlier start left running, says
+// what it waits for and is alive. A stop is no failure of the service then.
+func TestServiceManagerIsToldByAWorkerThatWaits(t *testing.T) {
+	beside(t)
+	m := newServiceManager(t)
+	dir := t.TempDir()
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(keys.NewToken(keys.APIToken, keys.Hash{}).Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "state", "procs", "half.json.tmp") // what is left of a note goes when notes are looked at
+	if err := os.MkdirAll(filepath.Dir(left), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append(m.env(time.Second), harness.Build(t), "worker", "--join", harness.FreeAddr(t), "--token-file", token,
+		"--state-dir", filepath.Join(dir, "state"))
+	var out bytes.Buffer
+	w := exec.Command(args[0], args[1:]...)
+	w.Stdout, w.Stderr = &out, &out
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Process.Kill() //nolint:errcheck // it has ended
+	said := m.await(t, "STATUS=waits for the cluster")
+	if exists(left) {
+		t.Error("what an earlier start left was not looked at")
+	}
+	if !slices.Contains(said, "READY=1") {
+		m.await(t, "READY=1")
+	}
+	m.await(t, "WATCHDOG=1")
+	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Wait(); err != nil || strings.Count(out.String(), "waiting for the cluster") != 1 {
+		t.Errorf("%v\n%s", err, &out)
+	}
 }
 
 // shellRun has a command run once.
