@@ -544,6 +544,12 @@ func TestMonitors(t *testing.T) {
 				if strings.HasSuffix(key, "-workers") {
 					continue
 				}
+				if !e.HonorLabels {
+					t.Errorf("%s: the namespace of a queue would be called exported_namespace", e.Path)
+				}
+				if of := e.Params["namespace"]; (e.Path == "/metrics/jobs") != slices.Equal(of, []string{"*"}) {
+					t.Errorf("%s: %s of the namespaces %q", key, e.Path, of) // the usual one is "default" alone
+				}
 				if first := e.Relabelings[0]; first.TargetLabel != "__address__" || e.Scheme != "https" ||
 					first.Replacement != "$1."+name+"-nodes.jobs.svc.cluster.local:7400" ||
 					e.Authorization.Credentials.Name != "carillon-monitoring" || e.TLSConfig.CA.Secret.Key != "ca.pem" {

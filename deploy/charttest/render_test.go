@@ -38,10 +38,12 @@ type serviceMonitor struct {
 		} `json:"namespaceSelector"`
 		Selector  metav1.LabelSelector `json:"selector"`
 		Endpoints []struct {
-			Port          string `json:"port"`
-			Path          string `json:"path"`
-			Interval      string `json:"interval"`
-			Scheme        string `json:"scheme"`
+			Port          string              `json:"port"`
+			Path          string              `json:"path"`
+			Interval      string              `json:"interval"`
+			HonorLabels   bool                `json:"honorLabels"`
+			Params        map[string][]string `json:"params"`
+			Scheme        string              `json:"scheme"`
 			Authorization *struct {
 				Credentials corev1.SecretKeySelector `json:"credentials"`
 			} `json:"authorization"`
