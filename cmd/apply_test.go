@@ -132,6 +132,35 @@ func TestApplyRefuses(t *testing.T) {
 	s.expect(fmt.Sprintf(job, "new")+"---\n"+fmt.Sprintf(job, "x")+"---\n"+fmt.Sprintf(job, "x"), 2,
 		"error: standard input:11: name: x is already defined in standard input:6\nhint: keep one of them; nothing was changed\n", "apply", "-f", "-")
 	s.expect("", 0, "created g (j_2)\n1 created, 0 changed, 0 unchanged, 0 failed\n", "apply", "-R", "-f", filepath.Join(dir, "sub"))
+	// Also if only one of them says in which namespace, whatever they are.
+	for _, twin := range []string{"kind: queue\nname: twin\nconcurrency: 5\n", "kind: calendar\nname: twin\ndates: ['12-25']\n", fmt.Sprintf(job, "twin")} {
+		for namespace, args := range map[string][]string{"default": nil, "team-a": {"-n", "team-a"}} {
+			_, stderr, code := s.run(twin+"---\n"+twin+"namespace: "+namespace+"\n", append([]string{"apply", "-f", "-"}, args...)...)
+			if code != 2 || !strings.Contains(stderr, "twin is already defined in standard input:1") {
+				t.Errorf("%d %s", code, stderr)
+			}
+		}
+		if out, stderr, code := s.run(twin+"---\n"+twin+"namespace: team-a\n", "apply", "-f", "-"); code != 0 || !strings.Contains(out, "2 created") {
+			t.Errorf("%d %s%s", code, out, stderr)
+		}
+	}
+}
+
+// A key is for one request, and apply makes several.
+func TestApplyWithAKey(t *testing.T) {
+	s := newShell(t)
+	two := applyFiles + "---\nkind: queue\nname: letters\nconcurrency: 1\n---\nkind: calendar\nname: more\ndates: ['12-25']\n"
+	for _, want := range []string{"6 created, 0 changed, 0 unchanged", "0 created, 0 changed, 6 unchanged"} {
+		if out, stderr, code := s.run(two, "apply", "-f", "-", "--idempotency-key", "k"); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%d %s%s", code, out, stderr)
+		}
+	}
+	for range 2 {
+		s.expect("", 0, "set queue new: at most 5 at a time\n", "queues", "set", "new", "--concurrency", "5", "--idempotency-key", "q")
+	}
+	if _, stderr, code := s.run("", "queues", "set", "new", "--concurrency", "6", "--idempotency-key", "q"); code != 4 || !strings.Contains(stderr, "Idempotency-Key") {
+		t.Errorf("%d %s", code, stderr)
+	}
 }
 
 func mkdir(t *testing.T, path string) string {

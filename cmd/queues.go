@@ -100,7 +100,8 @@ func (a *app) queuesSetCmd() *cobra.Command {
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Queue, error) {
 				// The pause of a queue that exists is left alone; one that does not is made.
 				q, err := c.PatchQueue(ctx, args[0], change, version)
-				if err != nil && job.CodeOf(err) == job.CodeUnknownQueue {
+				switch job.CodeOf(err) {
+				case job.CodeUnknownQueue, job.CodeKeyReused: // the key may be that of a try that made it
 					return c.PutQueue(ctx, args[0], change, version)
 				}
 				return q, err

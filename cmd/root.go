@@ -200,7 +200,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 
 // applier is what apply and diff know of the process.
 func (a *app) applier() applier.App {
-	return applier.App{Client: a.client, Keyed: a.keyed, JSON: func() bool { return a.json },
+	return applier.App{Client: a.client, Keyed: a.keyed, Home: a.home, JSON: func() bool { return a.json },
 		Names:   func() bool { return a.form.Form == output.FormName },
 		Printer: func(cmd *cobra.Command) *output.Printer { return &a.printer(cmd).Printer },
 		Report:  func(w io.Writer, err error) { a.report(w, err) }}
@@ -266,6 +266,15 @@ func (a *app) keyed(ctx context.Context) context.Context {
 		return ctx
 	}
 	return client.WithIdempotencyKey(ctx, a.key)
+}
+
+// home is the namespace of what names none.
+func (a *app) home(ctx context.Context) (string, error) {
+	if a.spaces.name != "" {
+		return a.spaces.name, nil
+	}
+	who, err := a.client().Whoami(ctx)
+	return cmp.Or(who.Namespace, job.DefaultNamespace), err
 }
 
 // printer writes for people.

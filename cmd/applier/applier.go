@@ -22,6 +22,7 @@ import (
 type App struct {
 	Client  func() *client.Client
 	Keyed   func(context.Context) context.Context
+	Home    func(context.Context) (string, error) // the namespace of what names none
 	JSON    func() bool
 	Names   func() bool // only the names of what was changed are printed
 	Printer func(*cobra.Command) *output.Printer
@@ -145,7 +146,10 @@ func (r *run) run() error {
 		return job.Invalid("-f", "is it the right directory? -R also reads its subdirectories",
 			"there are no documents in %s", strings.Join(r.files, ", "))
 	}
-	r.p, r.c, r.ctx = r.Printer(r.cmd), r.Client(), r.Keyed(r.cmd.Context())
+	r.p, r.c, r.ctx = r.Printer(r.cmd), r.Client(), r.cmd.Context()
+	if err := twice(docs, func() (string, error) { return r.Home(r.ctx) }); err != nil {
+		return err
+	}
 	gone, err := r.planPrune(docs)
 	if err != nil {
 		return err
@@ -192,7 +196,9 @@ func (r *run) applyJobs(docs []*document, dryRun bool, fn func(*document, client
 	if len(sent) == 0 {
 		return nil
 	}
-	return r.c.ApplyJobs(r.ctx, &lines, o, func(res client.ApplyResult) error {
+	// A key that was given is for these lines. A queue, a calendar or a deletion is a request of its own, which one key
+	// for all would have refused; repeated, it finds that there is nothing left to do.
+	return r.c.ApplyJobs(r.Keyed(r.ctx), &lines, o, func(res client.ApplyResult) error {
 		if res.Line < 1 || res.Line > len(sent) {
 			return fmt.Errorf("the node answered line %d of %d", res.Line, len(sent))
 		}

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func read(files []string, stdin io.Reader) (docs []*document, err error) {
 			docs = append(docs, doc)
 		}
 	}
-	return docs, twice(docs)
+	return docs, nil
 }
 
 // decode reads what a document says, as far as that needs no node.
@@ -204,15 +205,37 @@ func (d *document) decodeJob(text []byte) error {
 	return nil
 }
 
-// twice refuses input that says two things about one name: it does not say which of them is meant.
-func twice(docs []*document) error {
-	type key struct{ kind, namespace, name string }
+// twice refuses input that says two things about one name: it does not say which of them is meant. home is the namespace
+// of what names none. It is asked for only where that matters.
+func twice(docs []*document, home func() (string, error)) error {
+	type name struct{ kind, name string }
+	type key struct {
+		name
+		namespace string
+	}
+	usual := ""
+	named := map[name][2]bool{} // without a namespace, and with one
+	for _, d := range docs {
+		n := name{d.kind, d.name}
+		said := named[n]
+		if d.namespace == "" {
+			said[0] = true
+		} else {
+			said[1] = true
+		}
+		if named[n] = said; d.name != "" && said[0] && said[1] && usual == "" {
+			var err error
+			if usual, err = home(); err != nil {
+				return err
+			}
+		}
+	}
 	seen := map[key]*document{}
 	for _, d := range docs {
 		if d.name == "" {
 			continue
 		}
-		k := key{d.kind, d.namespace, d.name}
+		k := key{name{d.kind, d.name}, cmp.Or(d.namespace, usual)}
 		if first := seen[k]; first != nil {
 			err := job.Invalid("name", "keep one of them; nothing was changed",
 				"%s is already defined in %s", d.title(),
