@@ -105,7 +105,7 @@ func (c *call) exportAudit() error {
 			if err := encode(&buf, &records[i]); err != nil {
 				return 0, nil, err
 			}
-			q.After = records[i].Seq
+			q.After = wire.Seqs{records[i].Seq}
 		}
 		return len(records), buf.Bytes(), err
 	})

@@ -152,10 +152,11 @@ func (c *call) exportRuns() error {
 	if err != nil {
 		return err
 	}
-	after, err := c.after()
+	from, err := c.after()
 	if err != nil {
 		return err
 	}
+	after := from.Own()
 	left, err := c.limit(1<<62, 1<<62)
 	if err != nil {
 		return err
@@ -217,14 +218,10 @@ func (c *call) exportChunk(after uint64, n int, rd Read) ([]job.Run, error) {
 	return c.h.backend.ExportHistory(ctx, after, n, rd)
 }
 
-func (c *call) after() (uint64, error) {
+func (c *call) after() (wire.Seqs, error) {
 	s, err := c.one("after")
 	if err != nil || s == "" {
-		return 0, err
+		return nil, err
 	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0, job.Invalid("after", "use the seq of the last line you have", "%q is not a sequence number", s)
-	}
-	return n, nil
+	return wire.ParseSeqs(s)
 }

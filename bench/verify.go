@@ -22,7 +22,7 @@ type account struct {
 func settle(ctx context.Context, c *client.Client, res *Result, after uint64, mine map[job.ID]bool,
 	seen []effect) (*account, error) {
 	a := &account{res: res, seen: seen, records: make(map[job.RunKey]int64, len(mine))}
-	err := c.ExportHistory(ctx, after, 0, func(r job.Run, _ json.RawMessage) error {
+	err := c.ExportHistory(ctx, client.Seqs{after}, 0, func(r job.Run, _ json.RawMessage) error {
 		if !mine[r.JobID] {
 			return nil
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -21,7 +20,7 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) (p AuditPage, err erro
 }
 
 // ExportAudit calls fn with every record above q.After, oldest first; q.Limit 0 means all. An export that broke off
-// goes on from the Seq of the last record.
+// goes on behind the Seqs of the records that it had.
 func (c *Client) ExportAudit(ctx context.Context, q AuditQuery, fn func(AuditRecord, json.RawMessage) error) error {
 	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/audit:export", query: auditQuery(q), lines: true,
 		stream: func(r io.Reader) error { return eachLine(r, fn) }})
@@ -37,9 +36,7 @@ func auditQuery(q AuditQuery) url.Values {
 			v.Set(name, time.UnixMilli(int64(at)).UTC().Format(time.RFC3339Nano))
 		}
 	}
-	if q.After > 0 {
-		v.Set("after", strconv.FormatUint(q.After, 10))
-	}
+	set(v, "after", q.After.String())
 	return v
 }
 

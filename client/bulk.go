@@ -82,8 +82,8 @@ func sendLines[R any](ctx context.Context, c *Client, r io.Reader, rq request, n
 			return job.Errorf(job.CodeMalformed, "", "the input broke off after line %d: %v", first+lines, err)
 		}
 		if len(bytes.TrimSpace(body)) > 0 {
-			// A node knows a job without a name again by its text and the number of its line. Were each request numbered by
-			// itself, equal lines of two of them would be one job.
+			// A node knows a job without a name again by its text and the number of its line. Were each request
+			// numbered by itself, equal lines of two of them would be one job.
 			rq.raw, rq.before = body, first
 			if err := sendBody(ctx, c, rq, next, base, fn); err != nil {
 				return err

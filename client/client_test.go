@@ -137,7 +137,7 @@ func TestEveryMethod(t *testing.T) {
 		w.Report(t, w.Take(t), job.Result{Outcome: job.OutcomeFailed, Permanent: true})
 	}
 	seqs := func(after uint64) (out []uint64) {
-		must(c.ExportHistory(ctx, after, 0, func(r job.Run, _ json.RawMessage) error {
+		must(c.ExportHistory(ctx, client.Seqs{after}, 0, func(r job.Run, _ json.RawMessage) error {
 			out = append(out, r.Seq)
 			return nil
 		}))

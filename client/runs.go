@@ -67,13 +67,11 @@ func (c *Client) CancelRun(ctx context.Context, id string) (r job.Run, err error
 }
 
 // ExportHistory calls fn with every history record above after, oldest first. limit 0 means all. An export that broke
-// off goes on from the Seq of the last record.
-func (c *Client) ExportHistory(ctx context.Context, after uint64, limit int,
+// off goes on behind the Seqs of the records that it had.
+func (c *Client) ExportHistory(ctx context.Context, after Seqs, limit int,
 	fn func(job.Run, json.RawMessage) error) error {
 	v := page(limit, "")
-	if after > 0 {
-		v.Set("after", strconv.FormatUint(after, 10))
-	}
+	set(v, "after", after.String())
 	return c.do(ctx, request{method: http.MethodGet, path: prefix + "/runs:export", query: v, lines: true,
 		stream: func(r io.Reader) error { return eachLine(r, fn) }})
 }

@@ -259,7 +259,7 @@ func TestStreamSilence(t *testing.T) {
 				}
 				c := client.New("a", client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: dial}}), client.WithAttempts(1))
 				lines := 0
-				err := c.ExportHistory(t.Context(), 0, 0, func(job.Run, json.RawMessage) error {
+				err := c.ExportHistory(t.Context(), nil, 0, func(job.Run, json.RawMessage) error {
 					lines++
 					return nil
 				})

@@ -11,6 +11,7 @@ type (
 	ChangedField       = wire.ChangedField
 	AuditPage          = wire.AuditPage
 	AuditQuery         = wire.AuditQuery
+	Seqs               = wire.Seqs
 	AuditRecord        = wire.AuditRecord
 	BackfillResult     = wire.BackfillResult
 	BackupInfo         = wire.BackupInfo

@@ -1,15 +1,14 @@
 package cmd
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exporter"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 )
 
@@ -24,8 +23,12 @@ func (a *app) auditCmd() *cobra.Command {
 	}
 	filters := a.auditFilters(c, &q)
 	part := pages(c, &q.Limit, 50, &q.Cursor)
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
+	after := exporter.After(c.Flags(), "only records with a higher number")
+	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if err := filters(); err != nil {
+			return err
+		}
+		if q.After, err = after(); err != nil {
 			return err
 		}
 		return askPages(a, cmd, part, func(c *client.Client, ctx context.Context) (client.AuditPage, error) {
@@ -45,7 +48,6 @@ func (a *app) auditFilters(c *cobra.Command, q *client.AuditQuery) func() error 
 	fl.StringVar(&q.Token, "token", "", "id or name of the token that was used")
 	fl.StringVar(&since, "since", "", "from this time on")
 	fl.StringVar(&until, "until", "", "before this time")
-	fl.Uint64Var(&q.After, "after", 0, "only records with a higher number")
 	return func() error {
 		return a.instants(time.Local, values.Before, timeFlag{"--since", since, &q.Since},
 			timeFlag{"--until", until, &q.Until})
@@ -56,39 +58,23 @@ func (a *app) auditExportCmd() *cobra.Command {
 	var q client.AuditQuery
 	c := &cobra.Command{
 		Use: "export", Short: "Print the records as JSON lines, oldest first", Args: cobra.NoArgs,
-		Long: "Print every record as one line of JSON. The seq of the last line is the --after of the next export.",
+		Long:    "Print every record as one line of JSON. " + exporter.Help,
+		Example: "  carillon audit export -A --after-file audit.ndjson >> audit.ndjson",
 	}
 	filters := a.auditFilters(c, &q)
+	var from exporter.From
+	from.Register(c.Flags())
 	c.Flags().IntVar(&q.Limit, "limit", 0, "how many at most (default all)")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := filters(); err != nil {
 			return err
 		}
-		return exportLines(cmd, q.After, func(line func(uint64, json.RawMessage) error) error {
+		return from.Lines(cmd, func(after client.Seqs, line func(uint64, json.RawMessage) error) error {
+			q.After = after
 			return a.client().ExportAudit(cmd.Context(), q, func(r client.AuditRecord, raw json.RawMessage) error {
 				return line(r.Seq, raw)
 			})
 		})
 	}
 	return a.listsAll(c)
-}
-
-// exportLines prints the lines of an export, and says how to go on with one that broke off.
-func exportLines(cmd *cobra.Command, after uint64, export func(line func(uint64, json.RawMessage) error) error) error {
-	out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-	last := after
-	err := export(func(seq uint64, raw json.RawMessage) error {
-		last = seq
-		out.Write(raw) //nolint:errcheck // the next call has it
-		return out.WriteByte('\n')
-	})
-	switch failed := out.Flush(); {
-	case failed != nil: // what was buffered is gone: the last line that was read is not the last that was written
-		return fmt.Errorf("%w: the export is incomplete; continue with --after and the seq of its last complete line",
-			failed)
-	case err != nil && last > after:
-		fmt.Fprintf(cmd.ErrOrStderr(), "exported up to %d; to continue, use --after %d and the same other flags\n",
-			last, last)
-	}
-	return err
 }

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/exit"
 	"github.com/carillon-scheduler/carillon/cmd/output"
@@ -34,6 +37,56 @@ func TestExportThatBreaksOff(t *testing.T) {
 		if code != exit.Unavailable || strings.Count(out, "\n") != 3 || !strings.Contains(stderr, "exported up to 5; to continue, use --after 5 ") {
 			t.Errorf("%s: exit %d: %q %q", what, code, out, stderr)
 		}
+	}
+}
+
+// An export goes on behind the lines of a file, whatever groups they are of. What is wrong with the file is said, and
+// nothing is asked for then.
+func TestExportBehindAFile(t *testing.T) {
+	s := newShell(t)
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("after"))
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		fmt.Fprintf(w, `{"seq":%d}`+"\n"+`{"seq":6}`+"\n", uint64(3)<<wire.NumberBits+9)
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "lines")
+	for _, tt := range []struct {
+		has  string // in the file; "-": there is none
+		args []string
+		code int
+		want string // asked for, or what is wrong
+		said string
+	}{
+		{"-", nil, 0, "", ""},
+		{"", nil, 0, "", ""},
+		{`{"seq":3}` + "\n" + `{"seq":70368744177667}` + "\n" + `{"seq":5,"x":"y"}` + "\n" + `{"seq":4}` + "\n", nil, 0, "5,70368744177667", ""},
+		{"-", []string{"--after", "5,70368744177667"}, exit.Usage, "", "both given"},
+		{`{"seq":3}` + "\n" + `{"seq":`, nil, exit.Usage, "", "line 2 of " + file + " is not complete"},
+		{`{"seq":3}` + "\nnonsense\n", nil, exit.Usage, "", "line 2 of " + file + " is not a record"},
+	} {
+		asked = nil
+		os.Remove(file)
+		if tt.has != "-" {
+			if err := os.WriteFile(file, []byte(tt.has), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, what := range []string{"audit", "runs"} {
+			asked = nil
+			_, stderr, code := s.run("", append([]string{what, "export", "--after-file", file, "--addr", srv.URL}, tt.args...)...)
+			if code != tt.code || code == 0 && (len(asked) != 1 || asked[0] != tt.want || stderr != "") || code != 0 && len(asked) > 0 || !strings.Contains(stderr, tt.said) {
+				t.Errorf("%q: exit %d, asked for %q, %s", tt.has, code, asked, stderr)
+			}
+		}
+	}
+	// Without a file the last line does not say how far each group has come, and the command does.
+	if _, stderr, code := s.run("", "audit", "export", "--after", "7", "--addr", srv.URL); code != 0 || stderr != fmt.Sprintf("to continue later, use --after 7,%d\n", uint64(3)<<wire.NumberBits+9) {
+		t.Errorf("%d %q", code, stderr)
+	}
+	if _, stderr, code := s.run("", "runs", "export", "--after", "7,x", "--addr", srv.URL); code != exit.Usage || !strings.Contains(stderr, `--after: "x" is not a sequence number`) {
+		t.Errorf("%d %q", code, stderr)
 	}
 }
 

@@ -34,7 +34,7 @@ func pages(c *cobra.Command, limit *int, usual int, cursor *string) *paging {
 }
 
 // whole says whether every page is printed: with --all, and in a form that cannot say that there are more, unless a
-// part is asked for. Names and job files go to other commands and into files, where nobody would miss what is not there.
+// part is asked for. Names and job files go to other commands and into files, and nobody would miss what is not there.
 func (g *paging) whole(cmd *cobra.Command, form output.Form, page any) bool {
 	_, jobs := page.(client.JobPage)
 	cannotSay := form == output.FormName || form == output.FormYAML && jobs

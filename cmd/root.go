@@ -394,9 +394,9 @@ func (l *requestLimit) check() error {
 	return l.bad
 }
 
-// neverEmpty are the flags that name one thing, or say when and how often a job runs. Given and empty they are a variable
-// that is not set, and without this the command would be about everything, about something without a name, or make a
-// job that runs at other times.
+// neverEmpty are the flags that name one thing, or say when and how often a job runs. Given and empty they are a
+// variable that is not set, and without this the command would be about everything, about something without a name, or
+// make a job that runs at other times.
 var neverEmpty = []string{"name", "job", "queue", "namespace", "context", "schedule", "at", "tz", "start-at", "end-at",
 	"deadline", "delivery", "overlap", "missed"}
 

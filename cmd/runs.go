@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/exporter"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
@@ -262,20 +263,20 @@ func (a *app) runsCancelCmd() *cobra.Command {
 }
 
 func (a *app) runsExportCmd() *cobra.Command {
-	var after uint64
+	var from exporter.From
 	var limit int
 	c := &cobra.Command{
 		Use: "export", Short: "Print the history as JSON lines, oldest first", Args: cobra.NoArgs,
-		Long: "Print every record of the history as one line of JSON. The seq of the last line is the " +
-			"--after of the next export.",
+		Long:    "Print every record of the history as one line of JSON. " + exporter.Help,
+		Example: "  carillon runs export -A --after-file runs.ndjson >> runs.ndjson",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return exportLines(cmd, after, func(line func(uint64, json.RawMessage) error) error {
+			return from.Lines(cmd, func(after client.Seqs, line func(uint64, json.RawMessage) error) error {
 				return a.client().ExportHistory(cmd.Context(), after, limit,
 					func(r job.Run, raw json.RawMessage) error { return line(r.Seq, raw) })
 			})
 		},
 	}
-	c.Flags().Uint64Var(&after, "after", 0, "only records with a higher seq")
+	from.Register(c.Flags())
 	c.Flags().IntVar(&limit, "limit", 0, "how many at most (default all)")
 	return a.listsAll(c)
 }

@@ -159,7 +159,8 @@ func checkZone(s *Spec) *Error {
 			return nil
 		}
 	}
-	bare := Spec{Schedule: strings.TrimSpace(strings.TrimLeftFunc(text, func(r rune) bool { return !unicode.IsSpace(r) }))}
+	zone := strings.IndexFunc(text, unicode.IsSpace)
+	bare := Spec{Schedule: strings.TrimSpace(text[max(0, zone):])}
 	switch {
 	case bare.OneOff():
 		return Invalid("schedule", "leave out the zone before "+bare.Schedule, "an instant says its offset itself")

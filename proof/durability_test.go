@@ -130,7 +130,7 @@ func (l *load) durableRuns(snapshots int) (said []fact) {
 	harness.Eventually(l.t, time.Minute, "the target saw the one-offs and the manual runs",
 		func() bool { return l.target.Done() >= 40+len(l.triggers) })
 	// What was read is known too.
-	if err := l.node.Client.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+	if err := l.node.Client.ExportHistory(ctx, nil, 0, func(r job.Run, _ json.RawMessage) error {
 		said = append(said, fact{what: fmt.Sprintf("record %d of %s", r.Seq, r.RunID), run: r.RunID, seq: r.Seq})
 		return nil
 	}); err != nil {
@@ -322,7 +322,7 @@ func look(c *client.Client) (*inventory, error) {
 			break
 		}
 	}
-	err := c.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+	err := c.ExportHistory(ctx, nil, 0, func(r job.Run, _ json.RawMessage) error {
 		in.runs = append(in.runs, r)
 		in.seqs[r.Seq] = r
 		return nil

@@ -197,7 +197,7 @@ func (l *load) final(ctx context.Context) (f checker.Final, err error) {
 			break
 		}
 	}
-	if err := c.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+	if err := c.ExportHistory(ctx, nil, 0, func(r job.Run, _ json.RawMessage) error {
 		f.History = append(f.History, r)
 		return nil
 	}); err != nil {

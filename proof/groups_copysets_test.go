@@ -231,7 +231,7 @@ func TestTwoCopysets(t *testing.T) {
 	var history []job.Run
 	harness.Eventually(t, 2*time.Minute, "what is older is decided", func() bool {
 		history = nil
-		err := c.api.ExportHistory(context.Background(), 0, 0, func(r job.Run, _ json.RawMessage) error {
+		err := c.api.ExportHistory(context.Background(), nil, 0, func(r job.Run, _ json.RawMessage) error {
 			history = append(history, r)
 			return nil
 		})

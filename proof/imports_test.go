@@ -21,7 +21,7 @@ const module = "github.com/carillon-scheduler/carillon"
 // only. Packages on one line do not import each other.
 var layers = [][]string{
 	{"", "internal/manpages"}, // main.go, and what writes its manual
-	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/notifyflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
+	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/exporter", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/notifyflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
 	{"bench", "bench/bare", "api/apitest"},
 	{"node"},
@@ -54,6 +54,7 @@ var only = map[string][]string{
 	"cmd/contexts":     {"cmd"},
 	"cmd/devcluster":   {"cmd"},
 	"cmd/exit":         {"cmd", "cmd/applier"},
+	"cmd/exporter":     {"cmd"},
 	"cmd/habits":       {"cmd"},
 	"cmd/importer":     {"cmd"},
 	"cmd/jobflags":     {"cmd"},
@@ -98,7 +99,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "cmd/notifyflags", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exporter", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
 	"internal/daylight":      {"internal/crontab", "internal/dkron"},
 	"internal/dkron":         {"cmd/importer"},

@@ -85,7 +85,7 @@ func history(t *testing.T, c *client.Client) (sums, error) {
 		number int
 	}
 	seen := map[attempt]bool{}
-	err := c.ExportHistory(context.Background(), 0, 0, func(r job.Run, _ json.RawMessage) error {
+	err := c.ExportHistory(context.Background(), nil, 0, func(r job.Run, _ json.RawMessage) error {
 		switch {
 		case r.Count > 0:
 			out["carillon_not_run_total "+r.Reason.String()] += float64(r.Count)

@@ -96,7 +96,7 @@ func (l *loop) sendAdmits() {
 	}
 }
 
-// admitsAtOnce is how many of some go into one entry of the log. One that is too large is never taken in, however often.
+// admitsAtOnce is how many of some go into one entry of the log. One that is too large would never be taken in.
 func admitsAtOnce(all []admit) int {
 	n, size := 0, 0
 	for n < min(maxBatch, len(all)) && size <= maxClaimBytes {

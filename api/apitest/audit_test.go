@@ -295,7 +295,7 @@ func TestListAndExportAudit(t *testing.T) {
 		{"object", all.In("team-a"), wire.AuditQuery{Object: "a3"}, "a3"},
 		{"token", all, wire.AuditQuery{Token: "root", Object: "b"}, "b"},
 		{"other token", all, wire.AuditQuery{Token: "ci"}, ""},
-		{"after", all.In("*"), wire.AuditQuery{After: 5}, "ci team admin b"},
+		{"after", all.In("*"), wire.AuditQuery{After: wire.Seqs{5}}, "ci team admin b"},
 		{"since", all.In("team-a"), wire.AuditQuery{Since: start + 60_000, Until: start + 180_000}, "a2 a1"},
 		{"of a namespace", team, wire.AuditQuery{}, "team admin a4 a3 a2 a1 a0"},
 	} {
@@ -304,7 +304,7 @@ func TestListAndExportAudit(t *testing.T) {
 		}
 	}
 	var seqs []uint64
-	err := all.In("*").ExportAudit(ctx, wire.AuditQuery{After: 2, Limit: 3}, func(r wire.AuditRecord, _ json.RawMessage) error {
+	err := all.In("*").ExportAudit(ctx, wire.AuditQuery{After: wire.Seqs{2}, Limit: 3}, func(r wire.AuditRecord, _ json.RawMessage) error {
 		seqs = append(seqs, r.Seq)
 		return nil
 	})

@@ -252,8 +252,8 @@ func (s *Stream[R]) read(ctx context.Context, full chan<- *chunk) error {
 // maxBefore bounds how many lines may have gone before.
 const maxBefore = 1 << 40
 
-// firstLine is how many lines went before those of a request that is a part of a longer input. The number of a line is in its
-// answer, and of an unnamed job it is a part of what a rerun knows it by.
+// firstLine is how many lines went before those of a request that is a part of a longer input. The number of a line is
+// in its answer, and of an unnamed job it is a part of what a rerun knows it by.
 func firstLine(r *http.Request) (int, error) {
 	text := r.Header.Get(wire.LinesHeader)
 	if text == "" {

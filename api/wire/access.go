@@ -93,7 +93,7 @@ type AuditQuery struct {
 	Token  string // the caller's: its id or name
 	Since  job.Instant
 	Until  job.Instant
-	After  uint64 // those with a higher number
+	After  Seqs // those with a higher number
 	Limit  int
 	Cursor string
 }

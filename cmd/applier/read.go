@@ -205,8 +205,8 @@ func (d *document) decodeJob(text []byte) error {
 	return nil
 }
 
-// twice refuses input that says two things about one name: it does not say which of them is meant. home is the namespace
-// of what names none. It is asked for only where that matters.
+// twice refuses input that says two things about one name: it does not say which of them is meant. home is the
+// namespace of what names none. It is asked for only where that matters.
 func twice(docs []*document, home func() (string, error)) error {
 	type name struct{ kind, name string }
 	type key struct {

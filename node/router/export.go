@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -24,12 +23,11 @@ func (s *state) readAfter(path string) error {
 	q := s.r.URL.Query()
 	s.after = map[uint32]uint64{}
 	for _, given := range q["after"] {
-		for text := range strings.SplitSeq(given, ",") {
-			n, err := strconv.ParseUint(text, 10, 64)
-			if err != nil {
-				return job.Invalid("after", "use the highest seq of each group that you have, separated by commas",
-					"%q is not a sequence number", text)
-			}
+		all, err := wire.ParseSeqs(given)
+		if err != nil {
+			return err
+		}
+		for _, n := range all {
 			group, own := local(n)
 			s.after[group] = max(s.after[group], own)
 		}

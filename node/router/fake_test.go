@@ -251,7 +251,7 @@ func (f *fake) Upcoming(_ context.Context, q wire.UpcomingQuery, _ api.Read) (wi
 func (f *fake) Audit(_ context.Context, q wire.AuditQuery, _ api.Read) (wire.AuditPage, error) {
 	below, _ := strconv.ParseUint(q.Cursor, 10, 64)
 	rows, more := after(f.audit, q.Limit, func(r wire.AuditRecord) bool { return below == 0 || r.Seq < below })
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r wire.AuditRecord) bool { return r.Seq <= q.After })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r wire.AuditRecord) bool { return r.Seq <= q.After.Own() })
 	page := wire.AuditPage{Records: rows}
 	if more && len(rows) == q.Limit {
 		page.NextCursor = strconv.FormatUint(rows[len(rows)-1].Seq, 10)
@@ -270,7 +270,7 @@ func (f *fake) ExportHistory(_ context.Context, from uint64, limit int, _ api.Re
 
 func (f *fake) ExportAudit(_ context.Context, q wire.AuditQuery, _ api.Read) (out []wire.AuditRecord, _ error) {
 	for _, r := range slices.Backward(f.audit) {
-		if r.Seq > q.After && len(out) < q.Limit {
+		if r.Seq > q.After.Own() && len(out) < q.Limit {
 			out = append(out, r)
 		}
 	}

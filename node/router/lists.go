@@ -226,12 +226,8 @@ func number[T any](group uint32, rows []T) []numbered[T] {
 	return out
 }
 
-// numberBits is where the group of a number among all groups begins. Numbers stay below 2^53, for those that read JSON
-// numbers as floats, and those of group 0 stay as they are.
-const numberBits = 46
-
-func global(group uint32, n uint64) uint64 { return uint64(group)<<numberBits | n }
+func global(group uint32, n uint64) uint64 { return uint64(group)<<wire.NumberBits | n }
 
 func local(n uint64) (group uint32, own uint64) {
-	return uint32(n >> numberBits), n & (1<<numberBits - 1)
+	return uint32(n >> wire.NumberBits), n & (1<<wire.NumberBits - 1)
 }

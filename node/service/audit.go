@@ -50,7 +50,7 @@ func checkAudit(q *wire.AuditQuery) error {
 }
 
 func selectsAudit(q *wire.AuditQuery, seq uint64, a *store.Audit, sc api.Space) bool {
-	return seq > q.After && seesAudit(sc, a.Namespace) &&
+	return seq > q.After.Own() && seesAudit(sc, a.Namespace) &&
 		(q.Action == "" || q.Action == a.Action || q.Action == a.Kind()) &&
 		(q.Object == "" || q.Object == a.ID || q.Object == a.Object) &&
 		(q.Token == "" || q.Token == a.Token || q.Token == a.Name) &&
@@ -97,7 +97,7 @@ func (b *Service) Audit(ctx context.Context, q wire.AuditQuery, rd api.Read) (wi
 				if selectsAudit(&q, seq, &a, rd.Space) {
 					page.Records = append(page.Records, auditRecord(seq, &a))
 				}
-				return seq > q.After
+				return seq > q.After.Own()
 			})
 		})
 		if err != nil || end {
@@ -123,7 +123,7 @@ func (b *Service) ExportAudit(ctx context.Context, q wire.AuditQuery, rd api.Rea
 		}
 		end, n := true, 0
 		err := b.view(func(r *view.Reader) error {
-			return r.EachAudit(q.After, func(seq uint64, a store.Audit) bool {
+			return r.EachAudit(q.After.Own(), func(seq uint64, a store.Audit) bool {
 				if n == viewAudits || len(out) == q.Limit {
 					end = false
 					return false
@@ -132,7 +132,7 @@ func (b *Service) ExportAudit(ctx context.Context, q wire.AuditQuery, rd api.Rea
 				if selectsAudit(&q, seq, &a, rd.Space) {
 					out = append(out, auditRecord(seq, &a))
 				}
-				q.After = seq
+				q.After = wire.Seqs{seq}
 				return true
 			})
 		})

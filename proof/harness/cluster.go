@@ -149,7 +149,7 @@ func StateOf(ctx context.Context, n *Node) (s State, err error) {
 		return s, derr
 	}
 	put(dead.Dead)
-	if xerr := c.ExportHistory(ctx, 0, 0, func(_ job.Run, raw json.RawMessage) error {
+	if xerr := c.ExportHistory(ctx, nil, 0, func(_ job.Run, raw json.RawMessage) error {
 		out.Write(raw)
 		out.WriteByte('\n')
 		return nil

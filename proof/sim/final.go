@@ -175,7 +175,7 @@ func (c *cluster) read(cl *client.Client) (f checker.Final, err error) {
 			break
 		}
 	}
-	err = all.ExportHistory(ctx, 0, 0, func(r job.Run, _ json.RawMessage) error {
+	err = all.ExportHistory(ctx, nil, 0, func(r job.Run, _ json.RawMessage) error {
 		f.History = append(f.History, r)
 		return nil
 	})
