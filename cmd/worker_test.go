@@ -3,6 +3,8 @@ package cmd
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,39 @@ func TestWorkerExecutors(t *testing.T) {
 		if _, errOut, code := s.run("", "worker", "--executors", e); code != exit.Usage ||
 			!strings.Contains(errOut, "--executors") || !strings.Contains(errOut, "hint: use "+strings.Join(job.Types(), ", ")+"\n") {
 			t.Errorf("%s: %d %s", e, code, errOut)
+		}
+	}
+}
+
+// What is typed, or in the environment, counts before a file of settings, also where it says the same in another way.
+func TestTokenThatCountsBeforeTheFile(t *testing.T) {
+	s := newShell(t)
+	text := func() string { return keys.NewToken(keys.APIToken, keys.Hash{}).Text() }
+	inFile, given := text(), text()
+	dir := t.TempDir()
+	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "worker.yaml")
+	for path, content := range map[string]string{token: inFile, config: "token-file: " + token + "\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		env  string
+		args []string
+		want string
+	}{{want: inFile}, {env: given, want: given}, {args: []string{"--token", given}, want: given}} {
+		s.env = map[string]string{"CARILLON_TOKEN": tt.env}
+		var got workerConfig
+		a := s.app()
+		a.work = func(_ context.Context, cfg workerConfig, _ io.Writer) error {
+			got = cfg
+			return nil
+		}
+		root := a.root()
+		root.SetArgs(append([]string{"worker", "--config", config, "--join", s.addr}, tt.args...))
+		root.SetErr(io.Discard)
+		if err := root.ExecuteContext(t.Context()); err != nil || got.Token != tt.want {
+			t.Errorf("%+v: %v, the token of the file: %v", tt, err, got.Token == inFile)
 		}
 	}
 }

@@ -75,7 +75,8 @@ func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
 			return nil
 		}
 		where, err := fromEnvironment(cmd, f, env)
-		if err == nil && where == "" {
+		if other := twin(cmd, f); err == nil && where == "" && (other == nil || env(Variable(other.Name)) == "" &&
+			(!other.Changed || from[other.Name] == file.path)) {
 			where, err = file.set(f)
 		}
 		if where != "" {
@@ -96,6 +97,16 @@ func Fill(cmd *cobra.Command, env func(string) string) ([]Setting, error) {
 		return nil
 	})
 	return all, err
+}
+
+// twin is the flag that says the same in another way, as --token-file does for --token. What is typed for it, or in the
+// environment, counts before the file.
+func twin(cmd *cobra.Command, f *pflag.Flag) *pflag.Flag {
+	name, of := strings.CutSuffix(f.Name, "-file")
+	if !of {
+		name += "-file"
+	}
+	return cmd.Flags().Lookup(name)
 }
 
 // said is what the help says that a default is; not which variable it is in.
