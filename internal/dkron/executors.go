@@ -22,13 +22,13 @@ func (c *conversion) executor() error {
 	case "http":
 		return c.http(config)
 	case "nats":
-		if config["userName"] != "" || config["password"] != "" {
-			return fmt.Errorf("its broker has a password: give the workers --broker NAME=URL and write a message job " +
-				"with broker: NAME")
-		}
 		u, err := url.Parse(config["url"])
 		if err != nil || u.Host == "" {
 			return fmt.Errorf("the URL of its broker cannot be read")
+		}
+		if config["userName"] != "" || config["password"] != "" || u.User != nil {
+			return fmt.Errorf("its broker has a password: give the workers --broker NAME=URL and write a message job " +
+				"with broker: NAME")
 		}
 		scheme := "nats"
 		if u.Scheme == "tls" {
