@@ -63,6 +63,19 @@ func (b *Service) Backfill(ctx context.Context, ref string, q wire.BackfillReque
 	return res, nil
 }
 
+// maxOpenRuns bounds how many runs of a job people may have open. All of them end in one entry of the log when the job
+// is deleted, and nothing else is applied meanwhile.
+const maxOpenRuns = 100_000
+
+// roomForRuns refuses more runs by hand. Requests of the same moment may go a little beyond.
+func roomForRuns(s *store.State, more int) error {
+	if open := int(s.Active) + int(s.Waiting); open+more > maxOpenRuns {
+		return job.Errorf(job.CodeState, "wait until some have finished, or cancel them",
+			"%d runs of the job are open, and at most %d may be", open, maxOpenRuns)
+	}
+	return nil
+}
+
 func instants(ms []int64) []job.Instant {
 	out := make([]job.Instant, len(ms))
 	for i, t := range ms {
@@ -92,6 +105,9 @@ func (b *Service) planBackfill(ctx context.Context, ref string, sc api.Space, q 
 	p := backfill{held: h, head: h.State.HistHead}
 	all, err := occurrences(&h, q)
 	if err != nil || len(all) == 0 {
+		return p, err
+	}
+	if err := roomForRuns(&h.State, len(all)); err != nil {
 		return p, err
 	}
 	taken, err := b.findTaken(ctx, h.ID, p.head, all[0], q.Force)

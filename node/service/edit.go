@@ -171,6 +171,9 @@ func (b *Service) ResumeJob(ctx context.Context, ref string, rq api.Request) (jo
 
 func (b *Service) RunJob(ctx context.Context, ref string, rq api.Request) (job.Run, error) {
 	o, err := b.changeJob(ctx, ref, rq, func(a attempt, h view.Held) (fsm.Command, error) {
+		if err := roomForRuns(&h.State, 1); err != nil {
+			return nil, err
+		}
 		return &fsm.Trigger{Head: a.head, Request: a.req, Job: uint64(h.ID), Key: h.Def.Spec.IdempotencyKey,
 			Name: h.Def.Spec.Name}, nil
 	})

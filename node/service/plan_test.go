@@ -333,3 +333,17 @@ func TestNotRunYet(t *testing.T) {
 		}
 	}
 }
+
+// People may have so many runs of a job open and no more: the end of the job is one entry of the log.
+func TestRoomForRuns(t *testing.T) {
+	for _, tc := range []struct {
+		active, waiting uint32
+		more            int
+		refused         bool
+	}{{0, 0, job.MaxBackfill, false}, {1, maxOpenRuns - 1, 1, true}, {1, maxOpenRuns - 2, 1, false}, {maxOpenRuns, maxOpenRuns, 1, true}} {
+		err := roomForRuns(&store.State{Active: tc.active, Waiting: tc.waiting}, tc.more)
+		if (job.CodeOf(err) == job.CodeState) != tc.refused || (err == nil) == tc.refused {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
