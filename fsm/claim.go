@@ -238,7 +238,7 @@ func (a *applier) claimOpen(key store.DueKey, w WorkerRef, t terms) (Outcome, er
 		return Outcome{Code: CodeBusy, Text: why}, nil
 	}
 	o := Outcome{Code: CodeClaimed, Run: k, Key: row.Key}
-	if row.Serial && row.Attempt == 0 {
+	if row.Serial && row.Status == job.RunPending { // a retry goes on at once; what was redriven has attempts too
 		if !a.fits(&s, p) { // it waited for a slot, and would be in the way of the next occurrence now
 			passOver(&s)
 			o.Code = CodeQueued

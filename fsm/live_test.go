@@ -297,6 +297,65 @@ func TestCatchUpWaitsForRoom(t *testing.T) {
 	}
 }
 
+// What was redriven waits for room as a backfill does: one that starts without it, after five times, does so alone.
+func TestRedrivenRunsWaitForRoom(t *testing.T) {
+	w := newWorld(t)
+	id := w.create(T(60), overlap(job.OverlapSkip))
+	at := int64(60)
+	live := func(takes int64, res Result) job.RunKey {
+		t.Helper()
+		w.now = T(at)
+		o := w.claim(id, T(at+60))
+		if o.Code == CodeQueued { // it is late because of a redriven one, and has just become pending
+			t.Fatalf("%+v", o)
+		}
+		w.now = T(at + takes)
+		w.complete(o, res, 0)
+		at += 60
+		return o.Run
+	}
+	var dead []job.RunKey
+	var seqs []uint64
+	for range 2 {
+		dead = append(dead, live(30, ResultDead))
+		s, _ := w.state(id)
+		seqs = append(seqs, s.HistHead)
+	}
+	w.now = T(at - 10)
+	w.want(CodeOK, &Redrive{Seqs: seqs})
+	is := func(k job.RunKey, want job.RunStatus) {
+		t.Helper()
+		if row, _ := w.row(k); row.Status != want {
+			s, _ := w.state(id)
+			t.Fatalf("%s is %s, not %s: %+v", k, row.Status, want, s)
+		}
+	}
+	for {
+		if row, _ := w.row(dead[0]); row.Status != job.RunWaiting {
+			break
+		}
+		if live(50, ResultSucceeded); at > 600 {
+			t.Fatal("it never starts")
+		}
+	}
+	is(dead[0], job.RunPending)
+	o := w.claimRun(dead[0])
+	w.now++
+	w.complete(o, ResultSucceeded, 0)
+	is(dead[1], job.RunWaiting)
+	// One that has a slot too late waits again.
+	live(10, ResultSucceeded)
+	is(dead[1], job.RunPending)
+	w.now = T(at - 1)
+	row, _ := w.row(dead[1])
+	due, _ := row.Due(dead[1])
+	s, _ := w.state(id)
+	c := &Claim{}
+	addClaim(c, due, s.Gen, 0)
+	w.want(CodeQueued, c)
+	is(dead[1], job.RunWaiting)
+}
+
 // Occurrences that wait for what a catch-up run made late run if they would have run without it, and are skipped if not.
 func TestLateRunsAreJudgedAsIfTheyHadBegunInTime(t *testing.T) {
 	for _, takes := range []int64{30, 70} {
