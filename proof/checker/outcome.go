@@ -148,7 +148,8 @@ func (x *walker) permits(p *path, s *position, v *version, at int64, g *gap) str
 		}) && len(x.w.specs(int64(s.outage.To), until)) == 1 {
 			return "catch-up runs take their turns and are not skipped"
 		}
-		if len(x.w.specs(ready, until)) > 1 || v.o.oneOff() && x.l.maybePaused(ready, until) {
+		// While it waits for a resume a person may run the job, and then it is skipped for that.
+		if len(x.w.specs(ready, until)) > 1 || x.l.maybePaused(ready, until) {
 			if !x.l.openDuring(ready, until, at, x.c) {
 				return "no run of the job was open then"
 			}
