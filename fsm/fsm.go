@@ -30,6 +30,8 @@ type Options struct {
 	Skip map[uint64]uint64
 	// Differs, if set, is told that this replica's state is another one than the leader's.
 	Differs func(chain.Difference)
+	// Restored, if set, is called when the state was made of a snapshot.
+	Restored func()
 	// Level is the feature level that this process supports; 0: that of the binary.
 	Level int
 }

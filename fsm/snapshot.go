@@ -82,5 +82,8 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	}
 	f.Recent.Reset(f.st.Counters())
 	f.o.Logger.Info("state restored from a snapshot", "index", h.Index, "term", h.Term)
+	if f.o.Restored != nil {
+		f.o.Restored()
+	}
 	return nil
 }

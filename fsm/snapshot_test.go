@@ -136,6 +136,54 @@ func TestASnapshotIsMetadataOnly(t *testing.T) {
 	}
 }
 
+// Raft opens a snapshot with every try to send it: a copy is made when it is begun, once, and where there is room.
+func TestACopyIsMadeWhenItIsBegun(t *testing.T) {
+	w := populated(t)
+	s := newSnapshots(t, w)
+	meta := takeSnapshot(t, s, w.index, 1)
+	asked, room := 0, uint64(1<<40)
+	s.Room = func() uint64 { asked++; return room }
+	open := func() *snapshots.Later {
+		t.Helper()
+		m, rc, err := snapshots.Sent{Store: s}.Open(meta.ID)
+		if err != nil || m.ID != meta.ID {
+			t.Fatal(m, err)
+		}
+		t.Cleanup(func() {
+			if err := rc.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return rc.(*snapshots.Later)
+	}
+	if l := open(); asked != 0 {
+		t.Fatalf("%v was made", l)
+	}
+	l := open()
+	size, err := l.Begin()
+	if err != nil || size == 0 {
+		t.Fatal(size, err)
+	}
+	data, err := io.ReadAll(l)
+	if again, err2 := l.Begin(); err != nil || err2 != nil || int64(len(data)) != size || again != size || asked != 1 {
+		t.Fatalf("%d of %d bytes, %d, %d copies, %v %v", len(data), size, again, asked, err, err2)
+	}
+	if h, err := ReadHeader(bytes.NewReader(data)); err != nil || h.Index != w.index {
+		t.Fatalf("%+v %v", h, err)
+	}
+	if all, err := io.ReadAll(open()); err != nil || len(all) != len(data) { // raft may read what nobody began
+		t.Fatal(len(all), err)
+	}
+	room = 1
+	l = open()
+	if _, err := l.Begin(); err == nil || !strings.Contains(err.Error(), "room for 1 B") {
+		t.Fatal(err)
+	}
+	if _, err := l.Read(make([]byte, 1)); err == nil {
+		t.Fatal("it can be read")
+	}
+}
+
 func TestAReceivedSnapshotIsRestored(t *testing.T) {
 	a, b := populated(t), newWorld(t)
 	b.create(T(5), nil)

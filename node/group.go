@@ -172,7 +172,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 			return errNoCluster(g.cfg.DataDir)
 		} // otherwise raft starts without a configuration and waits for a leader's word
 	}
-	if g.raft, err = raft.NewRaft(rc, g.applier, g.logs, g.logs, g.snaps, trans); err != nil {
+	if g.raft, err = raft.NewRaft(rc, g.applier, g.logs, g.logs, snapshots.Sent{Store: g.snaps}, trans); err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
 	g.newQuorum = func() *propose.Quorum {

@@ -143,7 +143,7 @@ func (n *Node) prepare(g *group) {
 	}
 	g.standing = standing.New(at)
 	g.members, g.keys = membership.New(n.membership(g)), n.keys
-	g.snaps.Accept = g.receives
+	g.snaps.Accept, g.snaps.Room = g.receives, n.disk.CopyRoom
 }
 
 // startGroup connects a group to its replicas on other nodes, and runs raft.

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"io"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -56,15 +55,6 @@ func (t *RaftTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, 
 		return err
 	}
 	return t.NetworkTransport.RequestPreVote(id, to, req, resp)
-}
-
-// InstallSnapshot sends a snapshot.
-func (t *RaftTransport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, req *raft.InstallSnapshotRequest,
-	resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	if err := t.mayAsk(); err != nil {
-		return err
-	}
-	return t.NetworkTransport.InstallSnapshot(id, to, req, resp, data)
 }
 
 // TimeoutNow asks a server to stand for election.

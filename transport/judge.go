@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -13,6 +15,9 @@ import (
 
 // RequestLimits are what a request may bring about. Zero values set none.
 type RequestLimits struct {
+	// Patience is how long a leader may send nothing of a snapshot that it has
+	// begun to send; 0: snapshotPatience.
+	Patience time.Duration
 	// Term is the term that this server is in; fresh: it has no log, and takes any term that there can be. It is asked
 	// seldom.
 	Term func() (term uint64, fresh bool)
@@ -143,6 +148,9 @@ func (t *RaftTransport) receive(peer Hello, one *oneConn, rpc raft.RPC, heartbea
 	}
 	if heartbeat && t.heartbeat(rpc) {
 		return
+	}
+	if rpc.Reader != nil {
+		rpc.Reader = &arrivingSnapshot{rpc.Reader, one.conn, cmp.Or(t.limits.Patience, snapshotPatience)}
 	}
 	select {
 	case t.rpcs <- rpc:

@@ -48,13 +48,14 @@ func TestHelloIsThatOfTheCertificate(t *testing.T) {
 type judged struct {
 	*node
 	*RaftTransport
-	mu   sync.Mutex
-	seen []any
+	mu    sync.Mutex
+	seen  []any
+	ended chan error // how snapshots ended
 }
 
 func startJudged(t *testing.T, ca *keys.Authority, id string, limits RequestLimits) *judged {
 	t.Helper()
-	j := &judged{node: startNode(t, id, "127.0.0.1:0", secured(t, ca, id))}
+	j := &judged{node: startNode(t, id, "127.0.0.1:0", secured(t, ca, id)), ended: make(chan error, 100)}
 	j.RaftTransport = NewRaftTransport(j.node.layer, hclog.NewNullLogger(), limits)
 	note := func(rpc raft.RPC) {
 		j.mu.Lock()
@@ -72,6 +73,7 @@ func startJudged(t *testing.T, ca *keys.Authority, id string, limits RequestLimi
 		case *raft.InstallSnapshotRequest:
 			_, err := io.Copy(io.Discard, rpc.Reader)
 			rpc.Respond(&raft.InstallSnapshotResponse{Success: true}, err)
+			j.ended <- err
 		}
 	}
 	stop := make(chan struct{})

@@ -21,6 +21,10 @@ const (
 	// which vanished without a word is given up and redialled soon after it
 	// came back. Elections do not wait for it.
 	raftTimeout = 5 * time.Second
+
+	// snapshotPatience is how long a leader may send nothing of a snapshot that
+	// it has begun to send: it reads it from a disk, which may be slow.
+	snapshotPatience = 2 * raftTimeout
 )
 
 // The compiler holds what raft only tests at run time: without WithPreVote it
@@ -41,6 +45,7 @@ type RaftTransport struct {
 	logger                 hclog.Logger
 	timeout                time.Duration
 	absent                 absent
+	vain                   vain
 	limits                 RequestLimits
 
 	rpcs    chan raft.RPC

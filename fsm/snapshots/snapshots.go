@@ -26,6 +26,8 @@ type Store struct {
 	st  *store.Store
 	// Accept, if set, refuses a snapshot that another node sends, by its header.
 	Accept func(stream.Header) error
+	// Room, if set, is how large a copy of the state may be that is made for another node.
+	Room func() uint64
 
 	mu sync.Mutex // guards the files in dir, for short work only: a copy is made without it
 }
@@ -114,6 +116,13 @@ func (s *Store) collect() error {
 	return s.remove(ReceivedExt, func(id string) bool {
 		return m == nil || m.ID != id || m.State <= s.st.Counters().Index
 	})
+}
+
+// Restored removes the file of the newest snapshot, if it was received: the state has been made of it.
+func (s *Store) Restored() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.collect()
 }
 
 // supersede removes every received file but that of the newest snapshot, which is about to be restored even if the

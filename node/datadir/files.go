@@ -76,7 +76,15 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	f.FSM = fsm.New(f.State, fsm.Options{
 		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
 		Differs: o.Differs,
-		Skip:    d.announceSkips(group, o.Logger, f.State),
+		Restored: func() { // its file is as large as the state, and would stay until the next snapshot
+			if f.Snapshots == nil {
+				return
+			}
+			if err := f.Snapshots.Restored(); err != nil {
+				o.Logger.Warn("the file of a snapshot that was restored cannot be removed", "error", err)
+			}
+		},
+		Skip: d.announceSkips(group, o.Logger, f.State),
 	})
 	if f.Snapshots, err = snapshots.New(d.groupFile(group, snapshotsName), f.State); err != nil {
 		return nil, err

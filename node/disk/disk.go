@@ -128,6 +128,19 @@ func (d *Watch) SnapshotRoom() uint64 {
 	return math.MaxUint64
 }
 
+// CopyRoom is how large a copy of the state may be that is made for another node: below its limit this one would pass
+// on its leadership.
+func (d *Watch) CopyRoom() uint64 {
+	free, total, err := d.o.Statfs(d.o.Path)
+	if err != nil || total == 0 {
+		return math.MaxUint64
+	}
+	if limit := d.o.Limit.Of(total); free > limit {
+		return free - limit
+	}
+	return 0
+}
+
 // Text is a space as people read it.
 func Text(d wire.DiskSpace) string {
 	return fmt.Sprintf("%s free of %s", job.Bytes(d.Free), job.Bytes(d.Total))
