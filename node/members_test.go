@@ -328,6 +328,33 @@ func TestNodeMoves(t *testing.T) {
 }
 
 // What a crash leaves between the two halves of a change is put right by the leader.
+// A node that joins while its removal is half done has an empty directory: it does not get the vote that the old one had.
+func TestAJoinEndsTheRemovalFirst(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	seldom := func(cfg *Config) { cfg.Members.Interval = 2 * time.Second } // so the join comes before the next step
+	c := startJoined(t, 3, seldom)
+	lead := c.leader()
+	gone := c.others(lead)[0]
+	row, _ := lead.members.Row(gone.id())
+	gone.kill()
+	fresh := c.newMember(gone.id(), []string{"127.0.0.1:1"}, seldom)
+	fresh.open(t)
+	t.Cleanup(fresh.kill)
+	e := lead.tracker.Epoch()
+	remove := &fsm.RemoveNode{Head: e.Head(lead.group.store.Counters().Mark), ID: gone.id(), Instance: row.Instance}
+	if r, err := e.Proposer.Propose(remove).Wait(); err != nil || r.Items[0].Code != fsm.CodeOK {
+		t.Fatal(r, err)
+	}
+	if _, err := lead.members.Join(t.Context(), fresh.members.Request()); err != nil {
+		t.Fatal(err)
+	}
+	servers := lead.members.Configured()
+	if s, in := membership.FindServer(servers, gone.id()); !in || s.Suffrage != raft.Nonvoter {
+		t.Errorf("the new directory is %+v, %v", s, in)
+	}
+}
+
 func TestHalfDoneChangesAreSettled(t *testing.T) {
 	t.Parallel()
 	c := startJoined(t, 1)

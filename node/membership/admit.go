@@ -82,6 +82,13 @@ func (m *Members) admit(ctx context.Context, rq wire.JoinRequest, by *admission,
 	if by != nil && known && !old.Removed { // its answer got lost: nothing changes
 		return m.certified(by, old)
 	}
+	if known && old.Removed && in {
+		// Its removal was begun and is to be ended first: raft would give the new directory the old one's vote.
+		if err := m.drop(ctx, e, rq.NodeID); err != nil {
+			return none, err
+		}
+		in = false
+	}
 	row := m.rowOf(rq)
 	row.Key = key
 	token := ""

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,6 +191,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 			return m.add(ctx, replica.ID(id, replica.First), r.Address)
 		}
 	}
+	var noKeys error // of a node that cannot take them, which keeps nothing else from being done
 	for _, s := range servers {
 		id := replica.Node(s.ID)
 		r, ok := rows[id]
@@ -206,7 +208,8 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 		}
 		if s.Suffrage != raft.Voter && !r.Standby && m.keepsUp(id) {
 			if err := m.handKeys(ctx, r); err != nil {
-				return err
+				noKeys = cmp.Or(noKeys, err)
+				continue
 			}
 			m.o.Logger.Info("node caught up; it votes from now on", event.MemberVotes, "node", id)
 			return m.reconfigure(ctx, func(rf *raft.Raft) raft.Future {
@@ -223,7 +226,7 @@ func (m *Members) settle(ctx context.Context, e *forward.Epoch) error {
 	if done, err := m.removeLeaving(ctx, e, rows, servers); done || err != nil {
 		return err
 	}
-	return m.removeDead(ctx, e, servers)
+	return cmp.Or(m.removeDead(ctx, e, servers), noKeys)
 }
 
 // raiseLevel commits the feature level that every member supports.
