@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,20 +68,26 @@ func (o *Outbox) landed(d *delivery) {
 	}
 }
 
+// maxSettled bounds how many ends go into one entry of the log. With their texts they are far below what fits.
+const maxSettled = 128
+
 // settle records the ends of deliveries. What cannot be recorded now is recorded later: only this leadership knows it.
 func (o *Outbox) settle(now int64) {
 	if len(o.unsettled) == 0 {
 		return
 	}
-	batch := o.unsettled
-	o.unsettled = nil
+	n := min(maxSettled, len(o.unsettled))
+	batch := slices.Clone(o.unsettled[:n])
+	o.unsettled = slices.Delete(o.unsettled, 0, n)
 	cmd := &fsm.SettleNotices{Head: fsm.Head{Now: now, Term: o.Term}}
 	for _, d := range batch {
 		sent, unknown, failed, retry, note := o.verdict(d)
 		cmd.Jobs, cmd.Seqs = append(cmd.Jobs, uint64(d.n.Job)), append(cmd.Seqs, d.n.Seq)
 		cmd.Attempt, cmd.Sent = append(cmd.Attempt, d.n.Attempts), append(cmd.Sent, byte(sent))
 		cmd.Unknown, cmd.Failed = append(cmd.Unknown, byte(unknown)), append(cmd.Failed, byte(failed))
-		cmd.RetryAt, cmd.Error = append(cmd.RetryAt, now+retry.Milliseconds()), append(cmd.Error, note)
+		cmd.RetryAt = append(cmd.RetryAt, now+retry.Milliseconds())
+		// Apply cuts it too, but what a receiver answers must not make the entry one that cannot be proposed.
+		cmd.Error = append(cmd.Error, job.Head(note, 2*store.MaxNoticeText))
 	}
 	reply, err := o.Propose(cmd)
 	if err != nil {
