@@ -156,6 +156,7 @@ func yamlDocuments(data []byte, name string) ([]Document, error) {
 			continue
 		}
 		var v any
+		d.Body = exactly(d.Body)
 		if err := yaml.NodeToValue(d.Body, &v); err != nil {
 			return nil, bad(err)
 		}
