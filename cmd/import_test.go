@@ -118,7 +118,7 @@ func TestImportDkron(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	golden(t, stdout+"=== standard error\n"+stderr)
-	if made, said, code := s.run(stdout, "submit", "-"); code != 0 || !strings.HasPrefix(made, "12 created") {
+	if made, said, code := s.run(stdout, "submit", "-"); code != 0 || !strings.HasPrefix(made, "14 created") {
 		t.Errorf("%d %s %s", code, made, said)
 	}
 	stdout, _, _ = s.run("", "import", "dkron", "testdata/dkron.json", "--tz", "Europe/Berlin", "--disabled", "--mail")

@@ -165,6 +165,13 @@ func (c *conversion) cron(expr string) (string, error) {
 			parts[i] = "*" + p[1:]
 		}
 	}
+	for _, day := range []int{dayOfMonth, dayOfWeek} {
+		if step, ok := strings.CutPrefix(parts[day], "*/"); ok {
+			if n, err := strconv.Atoi(step); err == nil && n == 1 {
+				parts[day] = "*" // a step of one is none
+			}
+		}
+	}
 	// With a step a * is a restriction there, so that either day will do; here it is none.
 	if parts[dayOfMonth] != "*" && parts[dayOfWeek] != "*" {
 		if step, ok := strings.CutPrefix(parts[dayOfMonth], "*/"); ok {
