@@ -27,7 +27,7 @@ func TestUpcomingIsWhatTheSchedulesHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	specs := map[string]string{"minutely": "* * * * *", "often": "@every 7m", "hashed": "H/10 * * * *", "once": now.Add(90 * time.Minute).Format(time.RFC3339),
-		"limited": "*/5 * * * *", "closed": "*/3 * * * *", "jittered": "0 * * * *", "halted": "* * * * *", "manual": "@manual"}
+		"limited": "* * * * *", "closed": "*/3 * * * *", "jittered": "0 * * * *", "halted": "* * * * *", "manual": "@manual"}
 	for name, expr := range specs {
 		d.create(name, expr, "ok", func(s *job.Spec) {
 			switch name {

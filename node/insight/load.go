@@ -73,6 +73,7 @@ type loadKey struct {
 	expr, zone, gap, overlap, calendars string
 	start, end                          job.Instant
 	jitter                              job.Duration
+	ends                                bool // after some runs: each of them by itself
 }
 
 // loadGroup is jobs with one schedule.
@@ -184,7 +185,8 @@ func (l *load) add(r *view.Reader, id job.ID, d *store.Definition) error {
 	if err != nil || !ok || p.Parked {
 		return err
 	}
-	k := loadKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, "", spec.StartAt, spec.EndAt, spec.Jitter}
+	k := loadKey{spec.Schedule, spec.Timezone, spec.DSTGap, spec.DSTOverlap, "", spec.StartAt, spec.EndAt, spec.Jitter,
+		spec.MaxRuns != 0}
 	if len(spec.Calendars) > 0 {
 		k.calendars = spec.Namespace + "/" + strings.Join(spec.Calendars, "/")
 	}
@@ -310,12 +312,22 @@ func (l *load) top(at int64) {
 	at -= at % l.step
 	out := wire.LoadTop{At: job.Instant(at), Schedules: []wire.LoadSchedule{}}
 	if i := (at - l.from) / l.step; at >= l.from && at < l.to {
+		all := map[[2]string]*wire.LoadSchedule{}
 		for k, g := range l.groups {
-			if c := int64(math.Round(g.counts[i])); c > 0 {
-				due := l.scale * float64(g.due) * float64(g.jobs) / float64(len(g.alike))
-				out.Schedules = append(out.Schedules, wire.LoadSchedule{Schedule: k.expr,
-					Timezone: cmp.Or(k.zone, "UTC"), Count: c, Jobs: int64(math.Round(due)), Example: g.example})
+			c := int64(math.Round(g.counts[i]))
+			if c == 0 {
+				continue
 			}
+			as := [2]string{k.expr, cmp.Or(k.zone, "UTC")}
+			if all[as] == nil {
+				all[as] = &wire.LoadSchedule{Schedule: as[0], Timezone: as[1], Example: g.example}
+			}
+			due := l.scale * float64(g.due) * float64(g.jobs) / float64(len(g.alike))
+			all[as].Count, all[as].Jobs = all[as].Count+c, all[as].Jobs+int64(math.Round(due))
+			all[as].Example = min(all[as].Example, g.example)
+		}
+		for _, s := range all {
+			out.Schedules = append(out.Schedules, *s)
 		}
 	}
 	slices.SortFunc(out.Schedules, func(x, y wire.LoadSchedule) int {
