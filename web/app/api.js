@@ -54,13 +54,17 @@ export function address(path, params = {}) {
 }
 
 const spaced = /^\/(jobs|runs|dead|schedule|calendars|queues|upcoming)\b/
-const lists = /^\/(jobs|runs|dead|calendars|queues|upcoming|dead:groups|runs:summary|upcoming:load|jobs:act)$/
+const lists = /^\/(jobs|runs|dead|calendars|queues|upcoming|dead:groups|runs:summary|upcoming:load)$/
 
 function withSpace(path, params) {
   if (!spaced.test(path) || 'namespace' in params) return params
   const ns = namespace()
   return ns && (ns !== '*' || lists.test(path)) ? { ...params, namespace: ns } : params
 }
+
+/** JSON with numbers that a double does not hold. */
+export const parse = (text) => JSON.parse(text, /\d[\d.]{15}|\d[eE]/.test(text) ? (_, v, at) =>
+  typeof v === 'number' && at && String(v) !== at.source ? JSON.rawJSON(at.source) : v : null)
 
 async function call(method, path, params, init) {
   let res
@@ -92,7 +96,7 @@ export async function get(path, params = {}, { abort } = {}) {
     const res = await call('GET', path, stale ? { ...params, stale: true } : params, init)
     const age = res.headers.get('Carillon-Stale-Ms')
     staleness.value = stale && leaderless.value ? Number(age ?? 0) : null
-    return res.json()
+    return parse(await res.text())
   }
   if (leaderless.value && path !== '/whoami') return read(true)
   try {
@@ -122,7 +126,7 @@ export async function send(method, path, { body, params = {}, key = newKey(), if
         JSON.stringify(body), signal: abort })
       if (res.status === 204) return null
       const text = await res.text()
-      return text ? JSON.parse(text) : null
+      return text ? parse(text) : null
     } catch (e) {
       if (!again.has(e.code) || tries >= 5) throw e
       await pause(300 * 2 ** tries)

@@ -365,6 +365,12 @@ func TestFailuresOfAnotherNamespace(t *testing.T) {
 	b := open(t, "http://"+n.Addr, usual)
 	b.visit("/ui/")
 	b.until("what fails", `document.querySelector('.failure')?.innerText.includes('team-a: breaks')`)
+	// A number leads to what it counts.
+	const tile = `[...document.querySelectorAll('a.tile')].find((e) => e.innerText.startsWith('Dead letters'))`
+	b.until("its number", tile+`.querySelector('.value').textContent.trim() === '1'`)
+	eval[bool](b, tile+`.click() === undefined`)
+	b.until("the letter", `document.querySelectorAll('[aria-label="Dead letters"] [data-row]').length === 1`)
+	b.visit("/ui/")
 	b.click(".failure", "1")
 	b.until("its letters", `document.querySelector('details.group[open]')?.innerText.includes('exit status 9')`)
 }

@@ -49,7 +49,8 @@ export default function Dead() {
       <${Load} of=${groups} bones=${4}>${(d) => html`<${Still} rows=${d.groups} id=${(g) => g.key}>${(rows, gone) =>
         rows.map((g) => html`<${Group} key=${g.key} g=${g} gone=${gone(g)} open=${q.get('group') === g.key}
         changed=${changed}/>`)}<//>`}<//><//>`}
-    <${Panel} title="One by one" className="after"><${Load} of=${letters} bones=${6} empty=${none}>
+    <${Panel} title="One by one" className="after"><${Load} of=${letters} bones=${6} empty=${{ ...none,
+      when: (d) => !d.dead.length && !d.next_cursor && !cursor }}>
       ${(d) => html`<${Table} label="Dead letters" rows=${d.dead} id=${(l) => l.dead_id} cols=${[
       ['Job', (l) => html`<a class="main" href=${toJob(l)}>${l.job_name || l.job_id}</a>`, 'minmax(120px, 1fr)',
         'lead'], ['Scheduled', (l) => html`<a href=${toRun(l)}><${Clock} at=${l.scheduled_at}/></a>`, '170px'],
@@ -64,7 +65,7 @@ export default function Dead() {
         ${d.next_cursor && html`<button class="button" onClick=${() =>
         setQuery({ cursor: d.next_cursor }, { push: true })}>Next page</button>`}</div>`}`}<//><//>`
 }
-const none = { when: (d) => !d.dead.length, icon: 'check', title: 'No dead letters',
+const none = { icon: 'check', title: 'No dead letters',
   text: 'A run comes here when its last attempt has failed.' }
 
 function Group({ g, open, changed, gone }) {

@@ -1,13 +1,13 @@
 import { html, useEffect, useMemo, useState } from '../ui.js'
-import { get, newKey, send, who } from '../api.js'
+import { get, newKey, parse, send, who } from '../api.js'
 import { useData } from '../data.js'
 import { go, namespace, to, toJob } from '../router.js'
-import { clock, count, duration, localZone, now, second } from '../time.js'
+import { clock, duration, localZone, now, second } from '../time.js'
 import { Act, Dialog, Load, Panel, Rich, Segments, Title, toast, useSettled } from '../parts/bits.js'
 import { changes, Conflict, definition, Diff } from '../parts/definition.js'
 import { Icon } from '../parts/icons.js'
 
-const fresh = { name: '', type: 'http', schedule: '*/5 * * * *', timezone: 'UTC', payload: { url: '' } }
+const fresh = { type: 'http', schedule: '*/5 * * * *', timezone: 'UTC', payload: {} }
 const quick = [['every minute', '* * * * *'], ['every 5 minutes', '*/5 * * * *'], ['hourly, spread', 'H * * * *'],
   ['daily at 02:30', '30 2 * * *'], ['weekdays at 09:00', '0 9 * * 1-5'], ['last day of the month', '0 0 L * *'],
   ['every 30 s', '@every 30s'], ['by hand', '@manual']]
@@ -34,14 +34,9 @@ const Wrong = ({ of, calm }) => html`<span class=${'wrong' + (calm ? ' calm' : '
 const fieldOf = (e) => { const f = e?.field ?? ''
   return document.getElementById('f-' + f.replace('.', '-')) ?? document.getElementById(f.replace('payload.', 'p-')) }
 
-/** Without what was left empty: the default is what is not said. */
-const clean = (v) => {
-  if (Array.isArray(v)) return v.map(clean)
-  if (v === null || typeof v !== 'object') return v
-  const out = {}
-  for (const [k, x] of Object.entries(v)) if (x !== '' && x !== undefined && x !== null) out[k] = clean(x)
-  return out
-}
+/** Without what was left empty in the form; in a body or an environment empty says something. */
+const sent = (v) => parse(JSON.stringify({ ...v, timezone: v.timezone || undefined }))
+const typedIn = (text) => text === '' ? undefined : text
 
 function Form({ base, start }) {
   const [spec, setSpec] = useState(start), [mode, setMode] = useState('form'), [raw, setRaw] = useState(''),
@@ -68,17 +63,17 @@ function Form({ base, start }) {
     e?.scrollIntoView({ block: 'center' })
   }, [error])
   const switchTo = (m) => {
-    if (m === 'json') setRaw(JSON.stringify(clean(spec), null, 2))
+    if (m === 'json') setRaw(JSON.stringify(sent(spec), null, 2))
     else if (bad) return
     setMode(m)
   }
   const typed = (text) => {
     setRaw(text)
-    try { setSpec(JSON.parse(text)); setBad(null) } catch (e) { setBad(e.message) }
+    try { setSpec(parse(text)); setBad(null) } catch (e) { setBad(e.message) }
   }
   const save = async () => {
     setError(null)
-    const body = clean(spec)
+    const body = sent(spec)
     try {
       if (!base) {
         const job = await send('POST', '/jobs', { body, key: mine })
@@ -111,9 +106,10 @@ function Form({ base, start }) {
   const field = (k, label, props = {}, hint) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
     <input id=${'f-' + k} class="input" value=${spec[k] ?? ''} aria-invalid=${invalid(k)}
     onInput=${(e) => set({ [k]: props.type === 'number' ? (e.target.value === '' ? undefined : Number(e.target.value)) :
-    e.target.value })} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}${wrong(k)}</div>`
-  const choice = (k, label, options) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
-    <select id=${'f-' + k} class="select" value=${spec[k] ?? ''} onChange=${(e) => set({ [k]: e.target.value })}>
+    typedIn(e.target.value) })} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}${wrong(k)}</div>`
+  const choice = (k, label, usual, options) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
+    <select id=${'f-' + k} class="select" value=${spec[k] === usual ? '' : spec[k] ?? ''}
+    onChange=${(e) => set({ [k]: e.target.value || (base ? usual : undefined) })}>
     ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>${wrong(k)}</div>`
   return html`<${Title} title=${base ? `Edit ${name}` : name} crumbs=${base ?
     [['Jobs', to('/jobs')], [name, toJob(base)]] : [['Jobs', to('/jobs')]]}
@@ -145,10 +141,12 @@ function Form({ base, start }) {
         <${Payload} type=${spec.type} value=${spec.payload ?? {}} onChange=${(payload) => set({ payload })}
           wrong=${(k) => wrong('payload' + k)} invalid=${(k) => invalid('payload' + k)}/>${wrong('type')}</fieldset>
       <details><summary>Limits, retries, overlap</summary><fieldset><div class="pair">
-        ${choice('overlap', 'While an earlier run is open', [['', 'skip (default)'], ['queue', 'queue'],
+        ${choice('overlap', 'While an earlier run is open', 'skip', [['', 'skip (default)'], ['queue', 'queue'],
         ['allow', 'allow'], ['replace', 'replace']])}
-          ${choice('delivery', 'Delivery', [['', 'at least once (default)'], ['at_most_once', 'at most once']])}
-            ${choice('priority', 'Priority', [['', 'normal (default)'], ['critical', 'critical'], ['high', 'high'],
+          ${choice('delivery', 'Delivery', 'at_least_once', [['', 'at least once (default)'],
+          ['at_most_once', 'at most once']])}
+            ${choice('priority', 'Priority', 'normal', [['', 'normal (default)'], ['critical', 'critical'],
+            ['high', 'high'],
             ['low', 'low']])}
           ${field('timeout', 'Timeout', { placeholder: '5m' })}${field('deadline', 'Deadline', { placeholder: 'none' },
             'expires if not started within this time')}${field('concurrency', 'Most runs at once',
@@ -156,8 +154,9 @@ function Form({ base, start }) {
             { type: 'number', min: 0, placeholder: 'no limit' })}</div>
         <div class="pair"><${Nested} spec=${spec} set=${set} at="retry" k="max_retries" label="Retries" type="number"
           placeholder="3"/><${Nested} spec=${spec} set=${set} at="retry" k="base" label="First delay" placeholder="1s"/>
-          <${Nested} spec=${spec} set=${set} at="missed" k="policy" label="After an outage"
-          options=${[['', 'run once (default)'], ['skip', 'skip'], ['run_all', 'run all']]}/></div>${wrong('retry')}
+          <${Nested} spec=${spec} set=${set} at="missed" k="policy" label="After an outage" usual="run_once"
+          base=${base} options=${[['', 'run once (default)'], ['skip', 'skip'], ['run_all', 'run all']]}/></div>
+          ${wrong('retry')}
           ${wrong('missed')}</fieldset></details>
       <details><summary>Tags, calendars, workers</summary><fieldset><${Pairs} label="Tags" value=${spec.tags}
         onChange=${(tags) => set({ tags })} hint="name=value, one on each line: team=billing"/>
@@ -179,20 +178,21 @@ function Form({ base, start }) {
         </div></div><//></div>
     <div class="c5"><${Preview} spec=${spec} job=${base} tell=${setUnread}/></div></form>
     ${review && html`<${Review} review=${review} job=${base} close=${() => setReview(null)} put=${put}/>`}
-    ${conflict && html`<${Conflict} base=${origin} theirs=${definition(conflict)} mine=${clean(spec)}
+    ${conflict && html`<${Conflict} base=${origin} theirs=${definition(conflict)} mine=${sent(spec)}
       close=${() => setConflict(null)} take=${(merged) => { setOrigin(definition(conflict));
       setVersion(conflict.version); setSpec(merged); setRaw(JSON.stringify(merged, null, 2)); setConflict(null);
       toast('Merged. Review and save again.') }}/>`}`
 }
 
-const Nested = ({ spec, set, at, k, label, options, ...props }) => {
-  const id = `f-${at}-${k}`, put = (v) => set({ [at]: { ...spec[at], [k]: v } })
+const Nested = ({ spec, set, at, k, label, options, usual, base, ...props }) => {
+  const id = `f-${at}-${k}`, put = (v) => set({ [at]: { ...spec[at], [k]: v } }), v = spec[at]?.[k]
   return html`<div class="field"><label for=${id}>${label}</label>${options ?
-    html`<select id=${id} class="select" value=${spec[at]?.[k] ?? ''} onChange=${(e) => put(e.target.value)}>
+    html`<select id=${id} class="select" value=${v === usual ? '' : v ?? ''}
+    onChange=${(e) => put(e.target.value || (base ? usual : undefined))}>
     ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>`
-    : html`<input id=${id} class="input" value=${spec[at]?.[k] ?? ''} ...${props}
+    : html`<input id=${id} class="input" value=${v ?? ''} ...${props}
       onInput=${(e) => put(props.type === 'number' && e.target.value !== '' ? Number(e.target.value) :
-      e.target.value)}/>`}</div>`
+      typedIn(e.target.value))}/>`}</div>`
 }
 
 function Pairs({ label, value, onChange, hint }) {
@@ -206,7 +206,7 @@ function Pairs({ label, value, onChange, hint }) {
     <span class="hint">${hint}</span></div>`
 }
 
-const asked = (spec, job) => clean({ schedule: spec.schedule, timezone: spec.timezone, dst_gap: spec.dst_gap,
+const asked = (spec, job) => ({ schedule: spec.schedule, timezone: spec.timezone || undefined, dst_gap: spec.dst_gap,
   dst_overlap: spec.dst_overlap, start_at: spec.start_at, end_at: spec.end_at, calendars: spec.calendars?.length ?
   spec.calendars : undefined, jitter: spec.jitter, job_id: job?.job_id })
 
@@ -232,11 +232,6 @@ function Preview({ spec, job, tell }) {
           times=${p.times.filter((t) => Date.parse(t.utc) > now()).slice(0, p.by_job ? 3 : 10)}/>` :
         html`<p class="muted small">It has no occurrences of its own: run it by hand.</p>`}
       ${!job && spec.jitter && html`<p class="small">Jitter delays each of them by up to ${spec.jitter}.</p>`}
-      ${p.sharing?.jobs > 1 && html`<p class="small"><strong>${count(p.sharing.jobs)}
-        </strong> jobs share ${clock(Date.parse(p.sharing.minute), 'UTC',
-        { seconds: false })} UTC. ${p.sharing.peak_with_jitter?.map((x) =>
-        html`<span
-        class="muted"> With ${duration(x.jitter_ms)} of jitter at most ${count(x.peak)} in a minute.</span>`)}</p>`}
         </div>`}<//>
     ${!next.error && !p?.by_job && p?.times.length > 0 && html`<${Panel} title="A year" className="after">
       <div class="body">      <${Year} times=${p.times}/></div><//>`}</div>`
@@ -295,11 +290,12 @@ function Payload({ type, value, onChange, wrong: of, invalid }) {
   const wrong = (k) => of('.' + k)
   const text = (k, label, props = {}) => html`<div class="field"><label for=${'p-' + k}>${label}</label>
     <input id=${'p-' + k} class="input" spellcheck=${false} autocomplete="off" value=${value[k] ?? ''}
-    aria-invalid=${invalid('.' + k)} onInput=${(e) => set({ [k]: e.target.value })} ...${props}/>${wrong(k)}</div>`
+    aria-invalid=${invalid('.' + k)} onInput=${(e) => set({ [k]: typedIn(e.target.value) })} ...${props}/>
+    ${wrong(k)}</div>`
   switch (type) {
     case 'http': return html`<div class="pair called">
       <div class="field"><label for="p-method">Method</label><select id="p-method" class="select"
-      value=${value.method ?? ''} onChange=${(e) => set({ method: e.target.value })}>
+      value=${value.method ?? ''} onChange=${(e) => set({ method: typedIn(e.target.value) })}>
       ${methods.map((m) => html`<option value=${m}>${m || (value.body == null ? 'GET' : 'POST') + ' (auto)'}
       </option>`)}</select></div>
       ${text('url', 'URL', { type: 'url', placeholder: 'https://example.com/hook' })}</div>
@@ -309,7 +305,7 @@ function Payload({ type, value, onChange, wrong: of, invalid }) {
         hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
     case 'shell': return html`<div class="field"><label for="p-command">Command</label>
       <textarea id="p-command" class="textarea" rows="4" spellcheck=${false} value=${value.command ?? ''}
-      placeholder="echo hello" onInput=${(e) => set({ command: e.target.value })}></textarea>
+      placeholder="echo hello" onInput=${(e) => set({ command: typedIn(e.target.value) })}></textarea>
       <span class="hint">A script for /bin/sh. CARILLON_RUN has the run's id.</span>${wrong('command')}</div>
       <${JSONField} key="env" id="env" label="Environment" value=${value.env} onChange=${(env) => set({ env })}
         hint='a JSON object: {"LANG": "C"}'/>${wrong('')}`
@@ -331,7 +327,7 @@ function JSONField({ id, label, value, onChange, hint, loose }) {
   const put = (t) => {
     setText(t)
     if (!t.trim()) { setBad(''); onChange(undefined); return }
-    try { onChange(JSON.parse(t)); setBad('') } catch (e) { if (loose) onChange(t); else setBad(e.message) }
+    try { onChange(parse(t)); setBad('') } catch (e) { if (loose) onChange(t); else setBad(e.message) }
   }
   return html`<div class="field"><label for=${'p-' + id}>${label}</label>
     <textarea id=${'p-' + id} class="textarea" rows="2" style=${{ minHeight: '56px' }} spellcheck=${false} value=${text}

@@ -198,7 +198,7 @@ async function goOn(changed) {
 
 /** Asks first: how many there are, and before a delete for that number. */
 async function begin(action, name, filter, known, changed) {
-  const params = namespace() ? { namespace: namespace() } : {}, body = { filter, action }
+  const params = namespace() && namespace() !== '*' ? { namespace: namespace() } : {}, body = { filter, action }
   let matched = known
   if (matched === null && !await attempt(null, () => sendLines('/jobs:act', { ...body, dry_run: true },
     (l) => { matched = l.matched }, { params }))) return
@@ -239,6 +239,7 @@ function Bulk({ chosen, all, setAll, filter, page, clear }) {
     ${!all && page?.next && html`<button class="button quiet" onClick=${() =>
       setAll(true)}>Select all that match</button>`}
     ${verbs.map(([v, name]) => html`<${Act} className=${v === 'delete' ? 'danger' : ''}
+      not=${all && namespace() === '*' && 'Choose one namespace to act on all that match.'}
       onClick=${() => begin(v, name, which, all ? null : chosen.length, clear)}>${name}<//>`)}
     <button class="button quiet" onClick=${clear}>Clear</button></div>`
 }

@@ -27,14 +27,17 @@ export default function Overview() {
     'node'}, ${cluster.value.leader} leads`}
       actions=${html`<${ActLink} className="primary" href=${to('/jobs/new')}><${Icon} name="plus"/>New job<//>`}/>
     <${Troubles} list=${status.data?.troubles}/>
-    <${Tiles} status=${status.data} failing=${failing.data} next=${next.data?.occurrences?.[0]?.scheduled_at}/>
+    <${Tiles} status=${status.data} failing=${failing.data} space=${space.namespace}
+      next=${next.data?.occurrences?.[0]?.scheduled_at}/>
     <${Charts} space=${space}/>
     <div class="cols"><${Panel} title="What fails" of=${dead} className="c7"
       actions=${html`<a class="button quiet" href=${to('/dead')}>All dead letters</a>`}>
-        <${Load} of=${dead} bones=${3} what="The list of failures" empty=${{ when: (d) => !d.groups.length,
-          icon: 'check', title: 'No dead letters',
+        <${Load} of=${dead} bones=${3} what="The list of failures" empty=${{
+          when: (d) => !d.groups.length && !d.next_cursor, icon: 'check', title: 'No dead letters',
           text: 'Runs that have used up their attempts are grouped here by error.' }}>
-          ${(d) => html`<${Still} rows=${d.groups} id=${(g) => g.key}>${(rows, gone) => html`<ul class="failures">
+          ${(d) => !d.groups.length ? html`<p class="body muted">
+            None among the newest ${count(d.scanned)} dead letters.</p>` : html`<${Still} rows=${d.groups}
+            id=${(g) => g.key}>${(rows, gone) => html`<ul class="failures">
             ${rows.map((g) => html`<li key=${g.key} inert=${gone(g)}>
             <a class="failure" href=${to('/dead', { group: g.key, ...inSpace(g) })}><b class="num">${count(g.count)}</b>
             <span class="grow"><span class="mono clamp">
@@ -67,26 +70,32 @@ function Troubles({ list }) {
       ${t.remedy && html`<div class="muted"><${Rich} text=${t.remedy}/></div>`}</div></li>`)}</ul></section>`
 }
 
-function Tiles({ status, failing, next }) {
+function Tiles({ status, failing, next, space }) {
   const s = stats.value ?? {}
   const slots = s.slots ?? status?.workers.reduce((n, w) => n + w.slots, 0), bad = failing?.jobs.length
   const due = next ?? status?.next_due_at
   second.value
   const left = due ? Date.parse(due) - now() : null
+  const all = who.value?.namespace ? {} : { ns: '*' }, sub = (text) => html`<span class="sub">
+    ${all.ns && namespace() && namespace() !== '*' ? 'in all namespaces' : text}</span>`
   return html`<div class="tiles">
-    <a class="tile" href=${to('/jobs')}><span class="label">Jobs</span><span class="value">
+    <a class="tile" href=${to('/jobs', all)}><span class="label">Jobs</span><span class="value">
       ${count(s.jobs ?? status?.jobs)}</span><span class="sub">in all namespaces</span></a>
-    <a class="tile" href=${to('/runs', { status: 'open' })}><span class="label">Running</span><span class="value">
+    <a class="tile" href=${to('/runs', { status: 'open', ...all })}><span class="label">Running</span>
+      <span class="value">
       ${count(s.running)} <small>/ ${count(slots)} slots</small></span>
-      <${Meter} value=${s.running ?? 0} of=${slots ?? 0} label=${`${s.running ?? 0} of ${slots ?? 0} slots`}/></a>
-    <a class="tile" href=${to('/runs', { status: 'pending' })}><span class="label">Backlog</span><span class="value">
-      ${count(s.backlog)}${s.backlog_more ? '+' : ''}</span><span class="sub">due, not started</span></a>
-    ${failing && html`<a class=${'tile' + (bad ? ' hot' : '')} href=${to('/jobs', { failing: 'true' })}>
+      <${Meter} value=${s.running ?? 0} of=${slots ?? 0} label=${`${s.running ?? 0} of ${slots ?? 0} slots`}/>
+      ${sub()}</a>
+    <a class="tile" href=${to('/runs', { status: 'pending', ...all })}><span class="label">Backlog</span>
+      <span class="value">
+      ${count(s.backlog)}${s.backlog_more ? '+' : ''}</span>${sub('due, not started')}</a>
+    ${failing && html`<a class=${'tile' + (bad ? ' hot' : '')} href=${to('/jobs', { failing: 'true',
+      ns: space === '*' ? '*' : namespace() })}>
       <span class="label">Failing jobs</span><span class="value">${count(bad)}${failing.next_cursor ? '+' : ''}</span>
       <span class="sub">${failing.next_cursor ? `of ${count(failing.scanned)} looked at` : 'their last run failed'}
       </span></a>`}
-    <a class=${'tile' + (s.dead ? ' hot' : '')} href=${to('/dead')}><span class="label">Dead letters</span>
-      <span class="value">${count(s.dead)}</span><span class="sub">attempts used up</span></a>
+    <a class=${'tile' + (s.dead ? ' hot' : '')} href=${to('/dead', all)}><span class="label">Dead letters</span>
+      <span class="value">${count(s.dead)}</span>${sub('attempts used up')}</a>
     <a class="tile" href=${to('/upcoming')}><span class="label">Next due</span><span class="value">
       ${left == null ? '–' : left <= 0 ? 'now' : span(left) || 'now'}</span>
       <span class="sub">${s.lag_p99_ms == null ? '' : `lag p99 ${duration(s.lag_p99_ms)}`}</span></a></div>`
@@ -272,10 +281,12 @@ function Jitter({ d }) {
       </div><//>`
 }
 
+const drawable = (rows) => ({ rows: rows.slice(0, 200), cut: rows[200]?.scheduled_at })
+
 function List({ cell }) {
   const [limit, setLimit] = useState(100)
   const next = useData((abort) => get('/upcoming', { from: cell ?? '', limit }, { abort }).then((d) =>
-    ({ rows: byJob(d.occurrences), last: d.next_cursor && d.occurrences.at(-1).scheduled_at })),
+    ({ ...drawable(byJob(d.occurrences)), last: d.next_cursor && d.occurrences.at(-1).scheduled_at })),
     [cell, limit, place.value.query.get('ns')], { every: cell ? 0 : 3000 })
   // Each job that is due before would have to be looked at; the schedules of the cell say enough.
   if (cell && next.error?.field === 'from') return null
@@ -283,7 +294,7 @@ function List({ cell }) {
     { seconds: false })} on` : 'Next'}>
     <${Load} of=${next} bones=${6} what="The list of what comes next" empty=${{ when: (d) => !d.rows.length,
     icon: 'clock', title: 'Nothing is due', text: 'No job has an occurrence after this.' }}>
-    ${(d) => html`<${Table} label="Next occurrences" rows=${d.rows.slice(0, 200)} id=${(o) => o.job_id}
+    ${(d) => html`<${Table} label="Next occurrences" rows=${d.rows} id=${(o) => o.job_id}
       cols=${[['Job', (o) => html`<a class="main" href=${toJob(o)}>${o.name || o.job_id}</a>`, 'minmax(140px, 1.4fr)',
       'lead'], ['Due', (o) => html`<${Time} at=${o.scheduled_at}/>`, '90px'],
       ['Scheduled', (o) => html`<${Clock} at=${o.scheduled_at}/>${o.start_at > o.scheduled_at &&
@@ -292,7 +303,9 @@ function List({ cell }) {
         at=${o.last} date=${false}/></span>`, '160px', 'minor'],
         ['Type', (o) => html`<span class="muted">${o.type}</span>`, '80px', 'minor'],
         ['Queue', (o) => o.queue && html`<span class="tag">${o.queue}</span>`, '110px', 'minor']]}/>
-      ${d.last && html`<div class="more"><span>All that is due until <${Clock} at=${d.last}/></span>
-        ${limit < 1000 && html`<button class="button"
+      ${(d.cut || d.last) && html`<div class="more"><span>${d.cut ?
+        html`The first 200 jobs. More are due from <${Clock} at=${d.cut}/> on.` :
+        html`All that is due until <${Clock} at=${d.last}/>`}</span>
+        ${!d.cut && limit < 1000 && html`<button class="button"
         onClick=${() => setLimit(1000)}>Show later ones</button>`}</div>`}`}<//><//>`
 }

@@ -1,6 +1,6 @@
 // Queues, workers and calendars, the cluster, and its demo.
 import { html, useEffect, useState } from '../ui.js'
-import { get, send } from '../api.js'
+import { get, Problem, send } from '../api.js'
 import { useData } from '../data.js'
 import { cluster, link, node } from '../live.js'
 import { namespace, place, setQuery, to } from '../router.js'
@@ -51,13 +51,20 @@ export function Queues() {
     ${editing && html`<${EditQueue} q=${editing} close=${() => { setEditing(null); list.reload() }}/>`}`
 }
 
+async function mustBeNew(path, what) {
+  const found = await get(path).catch((e) => { if (e.status !== 404) throw e })
+  if (found && found.declared !== false) throw new Problem({ field: 'name',
+    detail: `There is a ${what} of this name already.` })
+}
+
 function EditQueue({ q, close }) {
   const [name, setName] = useState(q.name ?? ''), [limit, setLimit] = useState(String(q.concurrency ?? 0)),
     [error, setError] = useState(null)
   const save = async () => {
     try {
-      await send('PUT', `/queues/${encodeURIComponent(name)}`, { body: { concurrency: Number(limit), paused: q.paused ??
-        false }, params: q.namespace ? { namespace: q.namespace } : {} })
+      const path = `/queues/${encodeURIComponent(name)}`, body = { concurrency: Number(limit) }
+      if (!q.name) await mustBeNew(path, 'queue')
+      await send(q.name ? 'PATCH' : 'PUT', path, { body, params: q.namespace ? { namespace: q.namespace } : {} })
       close()
     } catch (e) { setError(e) }
   }
@@ -164,6 +171,7 @@ function EditCalendar({ c, close }) {
   const [error, setError] = useState(null)
   const save = async () => {
     try {
+      if (!c.name) await mustBeNew(`/calendars/${encodeURIComponent(f.name)}`, 'calendar')
       await send('PUT', `/calendars/${encodeURIComponent(f.name)}`, { body: { timezone: f.timezone,
         dates: words(f.dates), weekdays: words(f.weekdays), daily: words(f.daily), windows: c.windows ?? [] },
         params: c.namespace ? { namespace: c.namespace } : {} })

@@ -9,6 +9,8 @@ const said = ['job_id', 'status', 'next_run_at', 'last_run_at', 'last_run_status
 /** What its owner wrote: without what only the cluster says. */
 export const definition = (job) => Object.fromEntries(Object.entries(job).filter(([k]) => !said.includes(k)))
 
+const holds = (v) => v && typeof v === 'object' && !JSON.isRawJSON?.(v)
+
 const plain = /^[A-Za-z_/][A-Za-z0-9_./-]*$/
 const words = new Set(['true', 'false', 'null', 'yes', 'no', 'on', 'off', 'y', 'n', '~'])
 const scalar = (v) => typeof v !== 'string' ? JSON.stringify(v) : plain.test(v) && !words.has(v.toLowerCase()) ? v :
@@ -18,7 +20,7 @@ const scalar = (v) => typeof v !== 'string' ? JSON.stringify(v) : plain.test(v) 
 export function asYAML(v, indent = '') {
   const inner = indent + '  '
   const item = (x, lead) => {
-    if (x === null || typeof x !== 'object') return ` ${scalar(x)}\n`
+    if (!holds(x)) return ` ${scalar(x)}\n`
     if (Array.isArray(x) ? !x.length : !Object.keys(x).length) return Array.isArray(x) ? ' []\n' : ' {}\n'
     return '\n' + asYAML(x, lead)
   }
@@ -32,7 +34,7 @@ export const asCommand = (spec) => `carillon submit - <<'EOF'\n${JSON.stringify(
 const text = (v) => v === undefined ? '' : typeof v === 'string' ? v : JSON.stringify(v, null, 2)
 // Whether two values are the same, whatever the order of their fields.
 const same = (a, b) => text(sorted(a)) === text(sorted(b))
-const sorted = (v) => Array.isArray(v) ? v.map(sorted) : v && typeof v === 'object' ?
+const sorted = (v) => Array.isArray(v) ? v.map(sorted) : holds(v) ?
   Object.fromEntries(Object.keys(v).sort().map((k) => [k, sorted(v[k])])) : v
 
 /** The fields that differ. */
@@ -41,7 +43,7 @@ export function changes(from, to) {
   return keys.filter((k) => !same(from[k], to[k])).map((field) => ({ field, from: from[field], to: to[field] }))
 }
 
-const object = (v) => v && typeof v === 'object' && !Array.isArray(v)
+const object = (v) => holds(v) && !Array.isArray(v)
 // Of an object the parts that differ.
 const parts = (list) => list.flatMap((c) => object(c.from) && object(c.to) ? parts(changes(c.from, c.to)).map((p) =>
   ({ ...p, field: c.field + '.' + p.field })) : [c])
