@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,20 +51,44 @@ func Remote(binary, addr string) *Cluster { return &Cluster{binary: binary, addr
 // goes to every node.
 func StartCluster(ctx context.Context, binary, dir string, n, groups int, secure bool,
 	extra ...string) (*Cluster, error) {
-	c := &Cluster{binary: binary}
 	if secure {
-		flags, err := c.makeKeys(ctx, dir)
+		flags, err := (&Cluster{binary: binary}).makeKeys(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
 		extra = append(flags, extra...)
 	}
+	_, err := os.Stat(filepath.Join(dir, nodeID(0)))
+	for tries := 0; ; tries++ {
+		c, startErr := startNodes(ctx, binary, dir, n, groups, secure, extra)
+		if startErr == nil || tries == portTries || !errors.Is(err, fs.ErrNotExist) ||
+			!strings.Contains(startErr.Error(), "address already in use") {
+			return c, startErr
+		}
+		// Another process took a port between our look for a free one and its use.
+		for i := range n {
+			for _, made := range []string{nodeID(i), nodeID(i) + ".log"} {
+				if err := os.RemoveAll(filepath.Join(dir, made)); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+}
+
+// portTries is how often other ports are tried.
+const portTries = 5
+
+func nodeID(i int) string { return "n" + strconv.Itoa(i+1) }
+
+func startNodes(ctx context.Context, binary, dir string, n, groups int, secure bool, extra []string) (*Cluster, error) {
+	c := &Cluster{binary: binary}
 	for i := range n {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		id := "n" + strconv.Itoa(i+1)
+		id := nodeID(i)
 		args := []string{"server", "--node-id", id, "--listen", addr, "--data-dir", filepath.Join(dir, id),
 			"--log-level", "warn",
 			"--history-max-count", "1000000000"}
@@ -141,7 +167,8 @@ func (c *Cluster) growing(ctx context.Context, groups int) string {
 	return ""
 }
 
-func freeAddr() (string, error) {
+// freeAddr is where nobody listens; tests have one where somebody does.
+var freeAddr = func() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
