@@ -78,6 +78,9 @@ func TestReceivedSnapshotIsInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d back: %v", back, err)
 		}
+		if left, err := filepath.Glob(filepath.Join(dir, datadir.SnapshotsDir, "*.snap")); err != nil || len(left) > 0 {
+			t.Errorf("%d back: it was restored, and %q is still there: %v", back, left, err)
+		}
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
