@@ -34,24 +34,25 @@ func TestNoCopyForAServerThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.Close()
-	install := func(to raft.ServerAddress, c *copied) error {
+	install := func(id raft.ServerID, to raft.ServerAddress, c *copied) error {
 		var answer raft.InstallSnapshotResponse
-		return a.InstallSnapshot("b", to, &raft.InstallSnapshotRequest{RPCHeader: headerOf("a", 1), Term: 1}, &answer, c)
+		return a.InstallSnapshot(id, to, &raft.InstallSnapshotRequest{RPCHeader: headerOf("a", 1), Term: 1}, &answer, c)
 	}
 	a.StopWaiting() // otherwise it would wait until a heartbeat gets through
 	for range 3 {
 		c := &copied{Reader: strings.NewReader("state"), size: 5}
-		if err := install(raft.ServerAddress(gone.Addr().String()), c); err == nil || c.begun != 0 {
+		if err := install("gone", raft.ServerAddress(gone.Addr().String()), c); err == nil || c.begun != 0 {
 			t.Errorf("%d copies for a server that is not there, %v", c.begun, err)
 		}
 	}
 	full := &copied{err: errors.New("no room")}
-	if err := install(b.addr(), full); err == nil || !strings.Contains(err.Error(), "no room") || b.requests() != 0 {
+	// Of another name: for one that did not take a copy the next waits.
+	if err := install("c", b.addr(), full); err == nil || !strings.Contains(err.Error(), "no room") || b.requests() != 0 {
 		t.Errorf("%v", err)
 	}
 	c := &copied{Reader: strings.NewReader("state"), size: 5}
-	if err := install(b.addr(), c); err != nil || c.begun != 1 || b.requests() != 1 {
-		t.Errorf("%d copies, %d requests, %v", c.begun, b.requests(), err)
+	if err := install("b", b.addr(), c); err != nil || c.begun != 1 || b.requests() != 1 {
+		t.Fatalf("%d copies, %d requests, %v", c.begun, b.requests(), err)
 	}
 	if rq := b.seen[0].(*raft.InstallSnapshotRequest); rq.Size != 5 {
 		t.Errorf("%d bytes are announced", rq.Size)
