@@ -85,18 +85,31 @@ func TestQueuesAndCalendarsAreNotOverwritten(t *testing.T) {
 	b.click("button", "New queue")
 	b.fill("#q-name", "mail")
 	b.click("dialog button", "Save")
-	b.sees("There is a queue of this name already.")
+	b.sees("There is a queue of this name.")
 	queue(5)
 	b.fill("#q-name", "other")
 	b.click("dialog button", "Save")
 	b.until("no dialog", `document.querySelector('dialog') === null`)
 	b.sees("other")
 
+	// One that only jobs name has a limit from now on.
+	call(t, n, "POST", "/jobs", `{"name":"names-it","type":"queue","schedule":"@hourly","payload":{"queue":"aa-named"}}`)
+	b.visit("/ui/queues")
+	b.sees("aa-named")
+	b.click("button", "Limit")
+	b.sees("Limit of aa-named")
+	b.fill("#q-limit", "7")
+	b.click("dialog button", "Save")
+	b.until("no dialog", `document.querySelector('dialog') === null`)
+	if text := string(call(t, n, "GET", "/queues/aa-named", "")); !strings.Contains(text, `"concurrency":7`) {
+		t.Error(text)
+	}
+
 	b.visit("/ui/calendars")
 	b.click("button", "New calendar")
 	b.fill("#c-name", "holidays")
 	b.click("dialog button", "Save")
-	b.sees("There is a calendar of this name already.")
+	b.sees("There is a calendar of this name.")
 	if text := string(call(t, n, "GET", "/calendars/holidays", "")); !strings.Contains(text, "12-25") {
 		t.Error(text)
 	}

@@ -54,7 +54,7 @@ export function Queues() {
 async function mustBeNew(path, what) {
   const found = await get(path).catch((e) => { if (e.status !== 404) throw e })
   if (found && found.declared !== false) throw new Problem({ field: 'name',
-    detail: `There is a ${what} of this name already.` })
+    detail: `There is a ${what} of this name.` })
 }
 
 function EditQueue({ q, close }) {
@@ -64,7 +64,7 @@ function EditQueue({ q, close }) {
     try {
       const path = `/queues/${encodeURIComponent(name)}`, body = { concurrency: Number(limit) }
       if (!q.name) await mustBeNew(path, 'queue')
-      await send(q.name ? 'PATCH' : 'PUT', path, { body, params: q.namespace ? { namespace: q.namespace } : {} })
+      await send(q.declared ? 'PATCH' : 'PUT', path, { body, params: q.namespace ? { namespace: q.namespace } : {} })
       close()
     } catch (e) { setError(e) }
   }
