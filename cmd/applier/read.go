@@ -206,28 +206,16 @@ func (d *document) decodeJob(text []byte) error {
 }
 
 // twice refuses input that says two things about one name: it does not say which of them is meant. home is the
-// namespace of what names none. It is asked for only where that matters.
+// namespace of what names none; it is asked for if only some do.
 func twice(docs []*document, home func() (string, error)) error {
-	type name struct{ kind, name string }
-	type key struct {
-		name
-		namespace string
-	}
+	type key struct{ kind, namespace, name string }
+	named := func(d *document) bool { return d.namespace != "" }
 	usual := ""
-	named := map[name][2]bool{} // without a namespace, and with one
-	for _, d := range docs {
-		n := name{d.kind, d.name}
-		said := named[n]
-		if d.namespace == "" {
-			said[0] = true
-		} else {
-			said[1] = true
-		}
-		if named[n] = said; d.name != "" && said[0] && said[1] && usual == "" {
-			var err error
-			if usual, err = home(); err != nil {
-				return err
-			}
+	if unnamed := func(d *document) bool { return !named(d) }; slices.ContainsFunc(docs, named) &&
+		slices.ContainsFunc(docs, unnamed) {
+		var err error
+		if usual, err = home(); err != nil {
+			return err
 		}
 	}
 	seen := map[key]*document{}
@@ -235,7 +223,7 @@ func twice(docs []*document, home func() (string, error)) error {
 		if d.name == "" {
 			continue
 		}
-		k := key{name{d.kind, d.name}, cmp.Or(d.namespace, usual)}
+		k := key{d.kind, cmp.Or(d.namespace, usual), d.name}
 		if first := seen[k]; first != nil {
 			err := job.Invalid("name", "keep one of them; nothing was changed",
 				"%s is already defined in %s", d.title(),
