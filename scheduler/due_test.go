@@ -236,27 +236,7 @@ func TestACrowdThatIsBlockedIsDecidedAtOnce(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		const n = 3 * maxWaitingAdvances
-		h := w.head()
-		at := (h.Now/60_000 + 2) * 60_000
-		spec := job.Spec{Type: job.TypeShell, Schedule: "* * * * *", Payload: []byte(`{"command":"true"}`)}
-		spec.Normalize()
-		def := store.Definition{Spec: spec, Version: 1}
-		data := def.Append(nil)
-		for i := 0; i < n; {
-			cmd := &fsm.Create{Head: h}
-			for ; i < n && len(cmd.Items) < 1000; i++ {
-				w.next++
-				cmd.Items = append(cmd.Items, fsm.CreateItem{Job: w.next, Def: data, Next: fsm.When{At: at, Ready: at}})
-			}
-			w.do(cmd)
-		}
-		w.worker("w1", n, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		time.Sleep(time.UnixMilli(at+60_000).Sub(w.clock.Now()) + 500*time.Millisecond)
-		skipped := 0
-		for _, c := range applied[fsm.Admit](w) {
-			skipped += len(c.Jobs)
-		}
-		if skipped != n {
+		if skipped := w.blockedCrowd(n, "", 500*time.Millisecond); skipped != n {
 			t.Errorf("half a second after their time %d of %d occurrences are decided about", skipped, n)
 		}
 	})
@@ -270,29 +250,35 @@ func TestACrowdWithLongKeysThatIsBlocked(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		const n = maxBatch + 1
-		h := w.head()
-		at := (h.Now/60_000 + 2) * 60_000
-		spec := job.Spec{Type: job.TypeShell, Schedule: "* * * * *", Payload: []byte(`{"command":"true"}`),
-			IdempotencyKey: strings.Repeat("k", 480) + "-{job_id}-{scheduled_at_unix}"}
-		spec.Normalize()
-		def := store.Definition{Spec: spec, Version: 1}
-		data := def.Append(nil)
-		for i := 0; i < n; {
-			cmd := &fsm.Create{Head: h}
-			for ; i < n && len(cmd.Items) < 500; i++ {
-				w.next++
-				cmd.Items = append(cmd.Items, fsm.CreateItem{Job: w.next, Def: data, Next: fsm.When{At: at, Ready: at}})
-			}
-			w.do(cmd)
-		}
-		w.worker("w1", n, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		time.Sleep(time.UnixMilli(at+60_000).Sub(w.clock.Now()) + 10*time.Second)
-		skipped := 0
-		for _, c := range applied[fsm.Admit](w) {
-			skipped += len(c.Jobs)
-		}
-		if skipped != n {
+		key := strings.Repeat("k", 480) + "-{job_id}-{scheduled_at_unix}"
+		if skipped := w.blockedCrowd(n, key, 10*time.Second); skipped != n {
 			t.Errorf("%d of %d occurrences are decided about", skipped, n)
 		}
 	})
+}
+
+// blockedCrowd makes n jobs whose runs take an hour, and says how many of their second occurrences are decided about
+// some time after these were due.
+func (w *world) blockedCrowd(n int, key string, after time.Duration) (decided int) {
+	w.t.Helper()
+	h := w.head()
+	at := (h.Now/60_000 + 2) * 60_000
+	spec := job.Spec{Type: job.TypeShell, Schedule: "* * * * *", Payload: []byte(`{"command":"true"}`), IdempotencyKey: key}
+	spec.Normalize()
+	def := store.Definition{Spec: spec, Version: 1}
+	data := def.Append(nil)
+	for i := 0; i < n; {
+		cmd := &fsm.Create{Head: h}
+		for ; i < n && len(cmd.Items) < 500; i++ { // with the longest keys more would not fit into an entry
+			w.next++
+			cmd.Items = append(cmd.Items, fsm.CreateItem{Job: w.next, Def: data, Next: fsm.When{At: at, Ready: at}})
+		}
+		w.do(cmd)
+	}
+	w.worker("w1", n, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+	time.Sleep(time.UnixMilli(at+60_000).Sub(w.clock.Now()) + after)
+	for _, c := range applied[fsm.Admit](w) {
+		decided += len(c.Jobs)
+	}
+	return decided
 }
