@@ -167,7 +167,7 @@ func (c *Cluster) growing(ctx context.Context, groups int) string {
 	return ""
 }
 
-// freeAddr is where nobody listens; tests have one where somebody does.
+// freeAddr is an address that no process listens at; a test has one that is taken.
 var freeAddr = func() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
