@@ -315,8 +315,8 @@ func (a *act) each(jobs []job.Job) (failed []wire.JobActionError, stop error) {
 	errs := make([]error, len(jobs))
 	free := make(chan struct{}, actAtOnce)
 	var all sync.WaitGroup
-	// That one of many was done before is not said of the answer, whose header they would write side by side.
-	parent := context.WithValue(a.c.ctx, replayKey{}, nil)
+	// What is to be said of one of many is not said of the answer, whose header they would write side by side.
+	parent := context.WithValue(context.WithValue(a.c.ctx, replayKey{}, nil), warnKey{}, nil)
 	for i := range jobs {
 		free <- struct{}{}
 		all.Go(func() {

@@ -175,3 +175,13 @@ func MarkReplay(ctx context.Context) {
 		mark()
 	}
 }
+
+type warnKey struct{}
+
+// Warn is for a Backend that did what it was asked for, and knows something about that which the caller should know:
+// the answer then says so in the header Carillon-Warning.
+func Warn(ctx context.Context, text string) {
+	if say, ok := ctx.Value(warnKey{}).(func(string)); ok {
+		say(text)
+	}
+}

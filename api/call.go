@@ -45,6 +45,9 @@ func (c *call) ref() string { return c.r.PathValue("ref") }
 
 func (c *call) markReplay() { c.w.Header().Set("Idempotent-Replay", "true") }
 
+// say warns of something in the answer.
+func (c *call) say(warning string) { c.w.Header().Add(wire.WarningHeader, warning) }
+
 // readQuery refuses parameters that the route does not know: a filter with a typing error must not list everything.
 func (c *call) readQuery() error {
 	if c.r.URL.RawQuery == "" {

@@ -257,6 +257,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	ctx := context.WithValue(r.Context(), replayKey{}, c.markReplay)
+	ctx = context.WithValue(ctx, warnKey{}, c.say)
 	ctx = WithCaller(ctx, h.caller(r))
 	if !rt.body.streams() && !rt.body.polls() {
 		var cancel context.CancelFunc

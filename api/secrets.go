@@ -151,6 +151,6 @@ func (c *call) warn(spec *job.Spec) {
 		return
 	}
 	for _, w := range spec.Warnings() {
-		c.w.Header().Add(wire.WarningHeader, w)
+		c.say(w)
 	}
 }

@@ -157,10 +157,10 @@ func (c *call) revokeToken() error {
 		return err
 	}
 	if id := IdentityOf(c.r.Context()); id != nil && id.Token == t.ID {
-		c.w.Header().Add(wire.WarningHeader, "you revoked the token that you used: you need another one")
+		c.say("you revoked the token that you used: you need another one")
 	}
 	if t.Role == job.RoleAdmin && t.Namespace == "" && !c.adminsLeft() {
-		c.w.Header().Add(wire.WarningHeader, "no admin token for all namespaces is left: on a node, `carillon "+
+		c.say("no admin token for all namespaces is left: on a node, `carillon " +
 			"--addr unix:DATA_DIR/admin.sock token create NAME --role admin` makes one")
 	}
 	return c.reply(http.StatusOK, t)

@@ -295,6 +295,13 @@ func (a *app) show(cmd *cobra.Command, call func(context.Context, *client.Client
 	}, func(p *printer, _ struct{}) { human(p) })
 }
 
+// warned is the context of a command whose calls are warned of something: who runs it reads that beside the answer.
+func (a *app) warned(cmd *cobra.Command) context.Context {
+	return client.WithWarnings(cmd.Context(), func(text string) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
+	})
+}
+
 // ask makes one call and prints its answer: in the form that was asked for, or what human writes.
 func ask[T any](a *app, cmd *cobra.Command, call func(*client.Client, context.Context) (T, error),
 	human func(*printer, T)) error {
@@ -303,7 +310,7 @@ func ask[T any](a *app, cmd *cobra.Command, call func(*client.Client, context.Co
 		return err
 	}
 	var raw []byte
-	ctx := client.WithRaw(a.keyed(cmd.Context()), func(b []byte) { raw = b })
+	ctx := client.WithRaw(a.keyed(a.warned(cmd)), func(b []byte) { raw = b })
 	answer, err := call(a.client(), ctx)
 	if err != nil {
 		return err

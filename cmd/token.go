@@ -178,9 +178,7 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ref := tokenRef(args[0])
 			return ask(a, cmd, func(c *client.Client, ctx context.Context) (client.Token, error) {
-				return c.RevokeToken(client.WithWarnings(ctx, func(text string) {
-					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
-				}), ref)
+				return c.RevokeToken(ctx, ref)
 			}, func(p *printer, t client.Token) { p.Printf("revoked %s (%s)\n", t.ID, t.Name) })
 		}}
 }

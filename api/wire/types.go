@@ -346,5 +346,5 @@ func RequestID(owner, key string, client bool) string {
 // MissingHeader names the groups that are not in the answer to a stale read, separated by commas.
 const MissingHeader = "Carillon-Missing-Groups"
 
-// WarningHeader says what was done and is better done otherwise.
+// WarningHeader says what the caller should know of what was done, such as a better way.
 const WarningHeader = "Carillon-Warning"

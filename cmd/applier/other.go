@@ -3,6 +3,7 @@ package applier
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -44,7 +45,9 @@ func (r *run) applyCalendar(c *client.Client, d *document) (res client.ApplyResu
 	want.Namespace, have.Namespace = "", ""
 	res.Changes, err = compare(there, plain(have), plain(want), &res.Status)
 	if err == nil && res.Status != "unchanged" && !r.dryRun {
-		_, err = c.PutCalendar(r.ctx, want)
+		_, err = c.PutCalendar(client.WithWarnings(r.ctx, func(text string) {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "warning: %s: %s\n", d.title(), text)
+		}), want)
 	}
 	return res, err
 }
