@@ -155,6 +155,11 @@ func (m *Members) await(ctx context.Context, ask func(*raft.Raft) error) error {
 	}
 }
 
+// Barrier enters an entry that changes nothing, and waits until it is committed.
+func (m *Members) Barrier(ctx context.Context) error {
+	return m.await(ctx, func(r *raft.Raft) error { return r.Barrier(m.o.ApplyTimeout).Error() })
+}
+
 // add makes a server a non-voter. It must not be there yet: raft would leave a voter one and give it the new address.
 func (m *Members) add(ctx context.Context, id raft.ServerID, addr string) error {
 	return m.reconfigure(ctx, func(r *raft.Raft) raft.Future {

@@ -205,8 +205,7 @@ type gone struct {
 // repeated. The row that was obeyed is named, because a later one may have brought the replica back.
 func (m *Members) confirmGone(ctx context.Context, row *store.GroupRow, r store.GroupReplica) error {
 	// What raft calls the latest configuration may not be committed yet. An entry after it is, only if it is.
-	err := m.await(ctx, func(rf *raft.Raft) error { return rf.Barrier(m.o.ApplyTimeout).Error() })
-	if err != nil {
+	if m.Barrier(ctx) != nil {
 		return forward.ErrNoLeader()
 	}
 	control := m.o.Of.Control

@@ -81,6 +81,9 @@ func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.R
 		return &fsm.Calendar{Head: a.head, Request: a.req, Namespace: spaceIn(c.Namespace), Name: c.Name,
 			Data: data}, nil
 	})
+	if err == nil {
+		b.heardByGroups(ctx, "the calendar as it was before")
+	}
 	return c, err
 }
 

@@ -43,6 +43,7 @@ func (b *Service) PutSecret(ctx context.Context, name string, s wire.SecretReque
 	if err != nil {
 		return wire.Secret{}, err
 	}
+	b.heardByGroups(ctx, "the value from before")
 	row, ok := b.o.Store.Secret(k)
 	if !ok {
 		return wire.Secret{Name: name, Namespace: k.Namespace}, nil // deleted since
@@ -114,6 +115,7 @@ func (b *Service) DeleteSecret(ctx context.Context, name string, force bool, rq 
 	if err := outcomeError(o, name); err != nil {
 		return err
 	}
+	b.heardByGroups(ctx, "the secret as it was")
 	b.o.Logger.Info("secret deleted", "secret", name, "namespace", k.Namespace, "by", callerOf(ctx))
 	return nil
 }

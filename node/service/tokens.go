@@ -107,7 +107,11 @@ func (b *Service) RevokeToken(ctx context.Context, ref string, rq api.Request) (
 		id := b.tokenID(ref, func(t *store.Token) bool { return t.Usable(a.now) })
 		return &fsm.RevokeToken{Head: a.head, Request: a.req, ID: id, By: by}, nil
 	})
-	return b.changedToken(ctx, o, err, ref, "token revoked")
+	t, err := b.changedToken(ctx, o, err, ref, "token revoked")
+	if err == nil {
+		b.heard(ctx, "the token may be used there")
+	}
+	return t, err
 }
 
 // ResumeToken implements api.Backend.
@@ -125,7 +129,11 @@ func (b *Service) ResumeToken(ctx context.Context, ref string, rq api.Request) (
 		err = &job.Error{Code: job.CodeDuplicateName, Field: "name", Remedy: "revoke that token first",
 			Message: "the token " + o.Text + " has the same name and is in use"}
 	}
-	return b.changedToken(ctx, o, err, ref, "token resumed")
+	t, err := b.changedToken(ctx, o, err, ref, "token resumed")
+	if err == nil {
+		b.heard(ctx, "the token is refused there")
+	}
+	return t, err
 }
 
 // tokenID is the id of the token that is named by its id or its name. Several may have had the name: of those the one
