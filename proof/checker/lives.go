@@ -460,7 +460,7 @@ func (c *checker) forbidden(spec *job.Spec, at, from, to int64) (may, must bool)
 			if ch.lo > to {
 				continue
 			}
-			if ch.sure && ch.hi <= from {
+			if ch.sure && ch.hi <= from && !ch.Unheard {
 				possible = slices.DeleteFunc(possible, func(p *change) bool { return p.hi <= ch.lo })
 			}
 			possible = append(possible, ch)
@@ -471,7 +471,9 @@ func (c *checker) forbidden(spec *job.Spec, at, from, to int64) (may, must bool)
 			may = may || f
 			all = all && f && (ch.sure || len(possible) > 1)
 		}
-		must = must || all && slices.ContainsFunc(possible, func(p *change) bool { return p.sure && p.hi <= from })
+		must = must || all && slices.ContainsFunc(possible, func(p *change) bool {
+			return p.sure && p.hi <= from && !p.Unheard
+		})
 	}
 	return may, must
 }

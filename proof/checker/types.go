@@ -119,8 +119,10 @@ type Call struct {
 	Dead  []uint64   // redrive, purge: the dead letters named; empty: all of Job
 
 	Calendar *schedule.Calendar // CallCalendar
-	Limit    int                // CallQueue: 0 is none
-	Paused   bool               // CallQueue
+	// Unheard: CallCalendar, OK: the answer said that a node may not know of it yet.
+	Unheard bool
+	Limit   int  // CallQueue: 0 is none
+	Paused  bool // CallQueue
 }
 
 // FaultKind is what was done to the cluster.

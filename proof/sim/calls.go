@@ -349,11 +349,6 @@ func (c *cluster) openQueues() bool {
 // calendars are made before the jobs that name them.
 func (c *cluster) calendars() {
 	for i, cal := range c.p.calendars {
-		c.ask(plannedCall{kind: "calendar", x: uint64(i)},
-			checker.Call{Kind: checker.CallCalendar, Name: checker.In(cal.Namespace, cal.Name), Calendar: &cal},
-			func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
-				_, err := cl.PutCalendar(ctx, cal)
-				return err
-			})
+		c.putCalendar(plannedCall{kind: "calendar", x: uint64(i)}, cal)
 	}
 }

@@ -139,9 +139,15 @@ func (c *cluster) changeCalendar(pc plannedCall) {
 	} else {
 		cal.Timezone, cal.Weekdays, cal.Daily = "Europe/Berlin", []string{"sun"}, []string{"02:10-02:20"}
 	}
+	c.putCalendar(pc, cal)
+}
+
+// putCalendar has a calendar be as it is given. The only warning of that is that a node may not know of it.
+func (c *cluster) putCalendar(pc plannedCall, cal schedule.Calendar) {
 	c.ask(pc, checker.Call{Kind: checker.CallCalendar, Name: checker.In(cal.Namespace, cal.Name), Calendar: &cal},
-		func(ctx context.Context, cl *client.Client, _ *checker.Call) error {
-			_, err := cl.PutCalendar(ctx, cal)
+		func(ctx context.Context, cl *client.Client, call *checker.Call) error {
+			call.Unheard = false // in an earlier try
+			_, err := cl.PutCalendar(client.WithWarnings(ctx, func(string) { call.Unheard = true }), cal)
 			return err
 		})
 }
