@@ -172,7 +172,7 @@ func (x *walker) walk(p *path, s position) {
 			}
 		}
 		if e != 0 {
-			before, after := x.order(s.at, r, g, &x.w.versions[e])
+			before, after := x.order(s.at, s.at+v.o.delay, r, g, &x.w.versions[e])
 			if after {
 				q := p
 				if before {
@@ -194,7 +194,7 @@ func (x *walker) walk(p *path, s position) {
 }
 
 // order says whether an occurrence may have been settled before an edit, and whether it may still have waited then.
-func (x *walker) order(at int64, r *runLife, g *gap, e *version) (before, after bool) {
+func (x *walker) order(at, ready int64, r *runLife, g *gap, e *version) (before, after bool) {
 	switch {
 	case g != nil && g.Reason == job.ReasonCanceled: // a one-off may be canceled before its time
 		return g.recorded <= e.at.hi, g.recorded >= e.at.lo
@@ -210,7 +210,7 @@ func (x *walker) order(at int64, r *runLife, g *gap, e *version) (before, after 
 		// A run may have waited for its turn since before the edit.
 		waited := x.w.any(at, e.at.hi, func(v *version) bool {
 			return v.spec.Overlap != job.OverlapSkip || v.spec.Missed.Policy == job.MissedRunAll
-		}) || x.behindSerial(at, e.at.hi)
+		}) || x.behindSerial(at, e.at.hi) || r.takenBack(ready)
 		// Stamps are not commit order: two commands that were on their way together may have been committed either way.
 		return waited || claimed <= e.at.hi+x.c.race(), claimed >= e.at.lo-x.c.race()
 	}

@@ -227,3 +227,23 @@ func TestZoneOfTheSchedule(t *testing.T) {
 	s.run(2)
 	check(t, s.end(2), "")
 }
+
+// TestEditWhileTakenBack: an edit of the schedule drops what is due. What was claimed for a worker that never heard of
+// it is a run, which another worker has later; all that is left of the first claim is since when it is ready again.
+func TestEditWhileTakenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		back int64 // when it is ready again, after its time
+		want Rule
+	}{{"taken back", 40_000, ""}, {"claimed only after the edit", 0, RuleTwice}} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScene(nil)
+			runs(s, 1, 2)
+			s.update(minute(3)+20_000, func(spec *job.Spec) { spec.Schedule = "*/5 * * * *" })
+			s.runAt(sched(minute(3)), minute(3)+45_000)
+			h := &s.in.Final.History[2]
+			h.ReadyAt, h.JobVersion = h.ScheduledAt+job.Instant(tc.back), 2
+			check(t, s.end(4), tc.want)
+		})
+	}
+}

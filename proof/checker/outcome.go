@@ -44,10 +44,9 @@ func (x *walker) ran(p *path, s *position, v *version, r *runLife) {
 			job.Instant(ready))
 	}
 	// What finds a run of its job open is judged then and waits, and so is what run_all puts up: a calendar that
-	// changes later is not asked. Nor is it for a run whose first worker never heard of it: that claim leaves no
-	// record, but the next one may be made only since it was taken back.
+	// changes later is not asked. Nor is it for a run that was taken back.
 	judged := claimed
-	if x.l.openDuring(ready, claimed, at, x.c) || x.caughtUp(r.key) || int64(r.attempts[0].ReadyAt) > ready {
+	if x.l.openDuring(ready, claimed, at, x.c) || x.caughtUp(r.key) || r.takenBack(ready) {
 		judged = ready
 	}
 	if !x.w.any(ready, claimed, func(n *version) bool {

@@ -31,11 +31,7 @@ func (c *checker) renewed(l *life, r *runLife, i int, used map[*change]bool) *ch
 	}
 	for _, ch := range l.of(CallBackfill) {
 		by := min(ch.hi, int64(a.ClaimedAt)) + c.clock
-		if ch.Force || used[ch] || r.key.At < int64(ch.From) || int64(ch.To) < r.key.At {
-			continue
-		}
-		if ch.lo > int64(a.ClaimedAt)+c.clock || ended > by ||
-			ch.sure && !slices.Contains(ch.Times, job.Instant(r.key.At)) {
+		if ch.Force || used[ch] || !ch.fills(r.key.At) || ch.lo > int64(a.ClaimedAt)+c.clock || ended > by {
 			continue
 		}
 		if c.trimmedBy(last, by) && c.followedBy(l.id, last, by) {
@@ -57,4 +53,30 @@ func (c *checker) followedBy(id job.ID, seq uint64, at int64) bool {
 	return slices.ContainsFunc(c.in.Final.History, func(h job.Run) bool {
 		return h.JobID == id && h.Seq > seq && c.committed(&h) <= at
 	})
+}
+
+// filledAgain says that after each end of a run which no worker had there was another backfill that made it again: what
+// did not run is not left out.
+func (c *checker) filledAgain(l *life, r *runLife) bool {
+	if r.key.Origin != job.OriginBackfill {
+		return false
+	}
+	used := map[*change]bool{}
+	for i := 1; i < len(r.closed); i++ {
+		from, to := c.committed(&r.closed[i-1])-c.clock, c.committed(&r.closed[i])+c.clock
+		asked := l.of(CallBackfill)
+		j := slices.IndexFunc(asked, func(ch *change) bool {
+			return !used[ch] && from <= ch.hi && ch.lo <= to && ch.fills(r.key.At)
+		})
+		if j < 0 {
+			return false
+		}
+		used[asked[j]] = true
+	}
+	return true
+}
+
+// fills says that a backfill may have made a run of a time.
+func (ch *change) fills(at int64) bool {
+	return int64(ch.From) <= at && at <= int64(ch.To) && (!ch.sure || slices.Contains(ch.Times, job.Instant(at)))
 }

@@ -94,3 +94,44 @@ func TestRenewed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) { check(t, tc.make(newScene(tc.spec)), tc.want) })
 	}
 }
+
+// TestCanceledBackfillAgain: a backfill leaves out what ran. What was canceled before a worker had it did not, so each
+// further request makes a run of it, and no more than that.
+func TestCanceledBackfillAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		requested int
+		left      bool // the last request left it out
+		force     bool
+		want      Rule
+	}{
+		{"asked for each time", 3, false, false, ""},
+		{"with force", 3, false, true, ""},
+		{"asked for only twice", 2, false, false, RuleTwice},
+		{"the last request left it out", 3, true, false, RuleTwice},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScene(nil)
+			runs(s, 1, 3)
+			k := job.RunKey{Job: jobA, At: minute(0), Origin: job.OriginBackfill}
+			at := []job.Instant{job.Instant(k.At)}
+			for i := range int64(3) {
+				now := minute(3) + 10_000*(i+1)
+				if int(i) < tc.requested {
+					c := Call{Kind: CallBackfill, From: at[0], To: at[0], Times: at, Force: tc.force}
+					if tc.left && i == 2 {
+						c.Times, c.Skipped = nil, at
+					}
+					s.call(c, now)
+				}
+				s.call(Call{Kind: CallCancel, Count: 1}, now+2000)
+				s.seq++
+				s.in.Final.Recorded[s.seq] = job.Instant(now + 2000)
+				s.in.Final.History = append(s.in.Final.History,
+					job.Run{RunID: k.String(), JobID: jobA, ScheduledAt: at[0], Origin: k.Origin, Seq: s.seq,
+						FinishedAt: job.Instant(now + 2000), Status: job.RunCanceled, Reason: job.ReasonCanceled})
+			}
+			check(t, s.end(3), tc.want)
+		})
+	}
+}

@@ -45,6 +45,12 @@ func (l *life) earliest(kind CallKind) int64 {
 	return at
 }
 
+// takenBack says that its first worker never heard of an occurrence that was ready then: that claim leaves no record,
+// but the next one may be made only since it was taken back.
+func (r *runLife) takenBack(ready int64) bool {
+	return len(r.attempts) > 0 && int64(r.attempts[0].ReadyAt) > ready
+}
+
 // ended is when a run was closed, at the latest.
 func (r *runLife) ended(c *checker) int64 {
 	if r.open != nil {
@@ -385,7 +391,7 @@ func (c *checker) last(l *life, r *runLife, a *attempt, redriven bool) {
 			c.bad(RuleReason, l, r.key.At, "it was closed as %s (%s) though no worker had it", h.Status, h.Reason)
 		}
 	}
-	if n := len(r.closed); n > 1 && !redriven {
+	if n := len(r.closed); n > 1 && !redriven && !c.filledAgain(l, r) {
 		c.bad(RuleTwice, l, r.key.At, "it was closed %d times", n)
 	}
 	if r.open != nil {
