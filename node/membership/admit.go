@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // Join implements api.Cluster: the leader's side. The row is committed first, then the server is added: a server
@@ -143,7 +144,7 @@ func (m *Members) leftFor(ctx context.Context, rq wire.JoinRequest, at string) e
 			"stop one of the two; a copy can never join: give it an empty data directory and an id of its own",
 			"node %s is running at %s, and now also calls from %s: its data directory was copied",
 			rq.NodeID, at, rq.Address)
-	case !errors.Is(err, errSilent):
+	case !errors.Is(err, transport.ErrSilent):
 		return nil
 	}
 	c, err := m.o.Raw(whoTimeout, 0)(ctx, "tcp", at)

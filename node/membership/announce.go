@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // This file is how members say what they are: where they are, which version, which feature level. The leader believes
@@ -80,12 +81,12 @@ func (m *Members) tell(ctx context.Context, addr string, body []byte) (leader st
 	hr.Header.Set("Content-Type", "application/json")
 	resp, err := m.http.Do(hr)
 	if err != nil {
-		return "", plainly(err)
+		return "", transport.Plainly(err, whoTimeout)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err != nil {
-		return "", plainly(err)
+		return "", transport.Plainly(err, whoTimeout)
 	}
 	if resp.StatusCode >= 300 {
 		var p wire.Problem

@@ -100,13 +100,13 @@ func (m *Members) Get(ctx context.Context, addr, path string, out any) error {
 	rq.Header.Set(forward.HeaderForwarded, m.id())
 	resp, err := m.http.Transport.RoundTrip(rq)
 	if err != nil {
-		return plainly(err)
+		return transport.Plainly(err, whoTimeout)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	switch {
 	case err != nil:
-		return plainly(err)
+		return transport.Plainly(err, whoTimeout)
 	case resp.StatusCode >= 300:
 		return errors.New("it answers " + resp.Status)
 	}

@@ -84,12 +84,12 @@ func (m *Members) internal(ctx context.Context, method string, to store.Node, pa
 	rq.Header.Set("Content-Type", "application/json")
 	resp, err := t.Do(rq)
 	if err != nil {
-		return plainly(err)
+		return transport.Plainly(err, whoTimeout)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	if err != nil {
-		return plainly(err)
+		return transport.Plainly(err, whoTimeout)
 	}
 	if resp.StatusCode >= 300 {
 		var p struct {

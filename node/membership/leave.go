@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // A node that has replicas of groups is removed in steps. Its row says that it is to leave; the table of groups gives
@@ -180,7 +181,7 @@ func (m *Members) post(ctx context.Context, addr, path string, what any) error {
 	rq.Header.Set("Content-Type", wire.MediaJSON)
 	resp, err := m.http.Do(rq)
 	if err != nil {
-		return plainly(err)
+		return transport.Plainly(err, whoTimeout)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))

@@ -5,12 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
+	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // PeerPath is where nodes ask each other who, how far and what time it is. It is not part of the API.
@@ -119,101 +117,19 @@ func (m *Members) probeBy(ctx context.Context, by http.RoundTripper, at string, 
 	asked := m.o.Clock.Mono()
 	resp, err := by.RoundTrip(rq)
 	if err != nil {
-		return s, plainly(err)
+		return s, transport.Plainly(err, whoTimeout)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	took := m.o.Clock.Mono() - asked
 	if err != nil {
-		return s, plainly(err)
+		return s, transport.Plainly(err, whoTimeout)
 	}
 	if json.Unmarshal(data, &s.peerState) != nil || s.NodeID == "" {
 		return s, fmt.Errorf("no Carillon node answers there: %s", resp.Status)
 	}
 	s.at, s.clock, s.mono = time.Now(), time.UnixMicro(s.NowUS), asked+took/2
 	return s, nil
-}
-
-// errSilent says that nobody answered: the node is gone, cut off, or stands still.
-var errSilent = fmt.Errorf("no answer within %s", whoTimeout)
-
-// plainly is why a node does not answer, in words for a reader who knows its address already.
-func plainly(err error) error {
-	var op *net.OpError
-	var sys *os.SyscallError
-	var dns *net.DNSError
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return errSilent
-	case errors.As(err, &dns):
-		return fmt.Errorf("its name %q cannot be resolved: %s", dns.Name, dns.Err)
-	case errors.As(err, &sys):
-		return sys.Err
-	case errors.As(err, &op):
-		return op.Err
-	case errors.Is(err, io.EOF):
-		return errors.New("it closed the connection")
-	}
-	return err
-}
-
-// sampleAge is how long the measurement of a clock counts.
-const sampleAge = 10 * time.Second
-
-// Skew is how far this node's clock is from the majority's, if that is known. The only voter is the majority.
-func (m *Members) Skew() (time.Duration, bool) {
-	d, ok := stamp.NearMajority(m.offsets())
-	return -d, ok
-}
-
-// median is the majority's clock minus ours.
-func (m *Members) median() (time.Duration, bool) { return stamp.Median(m.offsets()) }
-
-// offsets are the voters' clocks minus ours, as far as they are known. The leader asks for it whenever it stamps, also
-// on behalf of a reader of the store, so it must never wait for the store itself: raft's own list of servers says all
-// that is needed.
-func (m *Members) offsets() (offsets []time.Duration, voters int) {
-	servers := m.Configured()
-	m.mu.Lock()
-	for _, s := range servers {
-		if s.Suffrage != raft.Voter {
-			continue
-		}
-		voters++
-		if replica.Node(s.ID) == m.id() {
-			offsets = append(offsets, 0)
-		} else if o, ok := m.offset(replica.Node(s.ID)); ok {
-			offsets = append(offsets, o)
-		}
-	}
-	m.mu.Unlock()
-	return offsets, voters
-}
-
-// offset is a member's clock minus ours, if it was measured not long ago. The lock is held.
-func (m *Members) offset(id string) (time.Duration, bool) {
-	p := m.peers[id]
-	if p == nil || p.seen.at.IsZero() || time.Since(p.seen.at) > m.o.Pace(sampleAge) {
-		return 0, false
-	}
-	return p.seen.offset(m.o.Clock), true
-}
-
-// EachSkew calls fn with how far each member's clock is from the majority's, as far as that is known.
-func (m *Members) EachSkew(fn func(node string, d time.Duration)) {
-	median, known := m.median()
-	servers := m.Configured()
-	if known || len(servers) == 1 {
-		fn(m.id(), -median)
-	}
-	for _, s := range servers {
-		m.mu.Lock()
-		o, ok := m.offset(replica.Node(s.ID))
-		m.mu.Unlock()
-		if ok && known {
-			fn(replica.Node(s.ID), o-median)
-		}
-	}
 }
 
 // Missing is WhyNoLeader without asking: a health check must not wait for nodes that hang. follow asks while no node

@@ -114,6 +114,9 @@ func (m *Members) probeAll(ctx context.Context, e *forward.Epoch) {
 	}
 	mine := m.o.Store.Counters().Index // before the answers: who has this much keeps up
 	var wg sync.WaitGroup
+	if in, _ := m.judges(); in != m {
+		wg.Go(func() { in.askClocks(ctx) })
+	}
 	for _, s := range servers {
 		id := replica.Node(s.ID)
 		if id == m.id() {

@@ -27,8 +27,8 @@ type Nodes struct {
 	Load      map[string]int    // how many replicas a node is to have
 }
 
-// Least is the node that a new group begins on. Until the group has a second voter its leader's clock is the
-// majority's: one that is hours ahead would have the group stand still for hours when it is put right.
+// Least is the node that a new group begins on. Where the clock is wrong, the group would hold until another node can
+// lead it.
 func (p *Nodes) Least() string {
 	return cmp.Or(p.best(nil, func(id string) bool { return p.Able[id] && p.Timely[id] }), p.Self)
 }
