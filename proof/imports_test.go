@@ -1,13 +1,10 @@
 package proof
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -185,55 +182,5 @@ func TestImportsPointDown(t *testing.T) {
 	}
 	if checked < 10 {
 		t.Errorf("only %d imports were looked at", checked)
-	}
-}
-
-// TestPackagesStaySmall keeps a package small enough to be read: one that outgrows this has more than one job.
-func TestPackagesStaySmall(t *testing.T) {
-	const maxFiles = 40
-	most := func(name string) int {
-		if name == module+"/node" { // it puts the others together, and is read from top to bottom
-			return 2500
-		}
-		return 6000
-	}
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles", module+"/...")
-	cmd.Dir = harness.Sources(t)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	all := 0
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath, Dir string
-			GoFiles         []string
-		}
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		lines := 0
-		for _, f := range p.GoFiles {
-			if strings.HasSuffix(f, "_gen.go") {
-				continue // it is generated, and its source is read instead
-			}
-			text, err := os.ReadFile(filepath.Join(p.Dir, f))
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines += bytes.Count(text, []byte("\n"))
-		}
-		all += lines
-		if n := most(p.ImportPath); lines > n {
-			t.Errorf("%s has %d lines, the most is %d", p.ImportPath, lines, n)
-		}
-		if n := len(p.GoFiles); n > maxFiles && p.ImportPath != module+"/cmd" { // a command is a file
-			t.Errorf("%s has %d files, the most is %d", p.ImportPath, n, maxFiles)
-		}
-	}
-	if all < 10_000 {
-		t.Errorf("only %d lines were looked at", all)
 	}
 }
