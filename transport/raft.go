@@ -115,19 +115,25 @@ func (t *RaftTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 // heartbeat answers a heartbeat of the leader that this server follows at once,
 // because raft's loop may be waiting for the disk and the leader would count it
 // as lost. Nothing is promised by that: the server was in the leader's term when
-// it answered. Raft sees the heartbeat as well, when it gets to it, or the one
-// that is waiting for that already. Any other goes the way of all requests.
+// it answered. Raft sees the heartbeat as well: at once if its loop waits for
+// work, and otherwise when it gets to it, or the one that is waiting for that
+// already. Any other goes the way of all requests.
 func (t *RaftTransport) heartbeat(rpc raft.RPC) (answered bool) {
 	c := rpc.Command.(*raft.AppendEntriesRequest)
 	if t.limits.Follows == nil || !t.limits.Follows(c.Term) {
 		return false
 	}
-	select {
-	case t.beats <- raft.RPC{Command: c, RespChan: make(chan raft.RPCResponse, 1)}:
-	default:
-	}
 	rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax},
 		Term: c.Term, Success: true}, nil)
+	seen := raft.RPC{Command: c, RespChan: make(chan raft.RPCResponse, 1)}
+	select {
+	case t.rpcs <- seen:
+	default:
+		select {
+		case t.beats <- seen:
+		default:
+		}
+	}
 	return true
 }
 

@@ -5,6 +5,7 @@ package membudget
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,19 +81,21 @@ type account struct {
 	b      *Budget
 	who    Who
 	nested bool
-	*holdings
-}
 
-type holdings struct {
-	mu  sync.Mutex
-	all map[*Held]bool
+	mu    sync.Mutex
+	all   []*Held
+	first [2]*Held // room for all of most requests: a body and an answer
 }
 
 type accountKey struct{}
 
 // Begin opens the account of a request, in its context. What it still holds at its end is given back then.
 func (b *Budget) Begin(ctx context.Context, who Who) (_ context.Context, end func()) {
-	a := &account{b: b, who: who, holdings: &holdings{}}
+	return open(ctx, &account{b: b, who: who})
+}
+
+func open(ctx context.Context, a *account) (_ context.Context, end func()) {
+	a.all = a.first[:0]
 	return context.WithValue(ctx, accountKey{}, a), a.end
 }
 
@@ -108,8 +111,7 @@ func inner(ctx context.Context, nested bool) (_ context.Context, end func()) {
 	if outer == nil {
 		return ctx, func() {}
 	}
-	a := &account{b: outer.b, who: outer.who, nested: nested, holdings: &holdings{}}
-	return context.WithValue(ctx, accountKey{}, a), a.end
+	return open(ctx, &account{b: outer.b, who: outer.who, nested: nested})
 }
 
 func of(ctx context.Context) *account {
@@ -117,18 +119,18 @@ func of(ctx context.Context) *account {
 	return a
 }
 
-func (h *holdings) end() {
-	h.mu.Lock()
-	all := h.all
-	h.all = nil
-	h.mu.Unlock()
-	for held := range all {
+func (a *account) end() {
+	a.mu.Lock()
+	all := a.all
+	a.all = nil
+	a.mu.Unlock()
+	for _, held := range all {
 		held.Keep(0)
 	}
 }
 
 func (a *account) hold(p *pool, n int64) *Held {
-	held := &Held{p: p, n: n, of: a.holdings}
+	held := &Held{p: p, n: n, of: a}
 	switch {
 	case p == a.b.forwarded && a.who.Kind == Stranger:
 		held.who = "strangers" // they have one share together; ids of tokens have another form
@@ -138,13 +140,10 @@ func (a *account) hold(p *pool, n int64) *Held {
 	return held
 }
 
-func (h *holdings) add(held *Held) *Held {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.all == nil {
-		h.all = map[*Held]bool{}
-	}
-	h.all[held] = true
+func (a *account) add(held *Held) *Held {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, held)
 	return held
 }
 
@@ -163,9 +162,7 @@ func (a *account) body(ctx context.Context, size, most int64) (*Held, error) {
 	case Member:
 		p = a.b.members
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.b.wait)
-	defer cancel()
-	return a.take(ctx, p, size)
+	return a.take(ctx, a.b.wait, p, size)
 }
 
 // Chunk waits until ctx ends for room for a chunk of a bulk create. Without an account there is no bound.
@@ -181,10 +178,11 @@ func Chunk(ctx context.Context, size int64) (*Held, error) {
 	case Member:
 		p = a.b.members
 	}
-	return a.take(ctx, p, size)
+	return a.take(ctx, 0, p, size)
 }
 
-func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) {
+// take waits for room until ctx ends, and no longer than wait if that is not 0.
+func (a *account) take(ctx context.Context, wait time.Duration, p *pool, size int64) (*Held, error) {
 	held := a.hold(p, size)
 	if a.nested || a.who.Kind == Member && size <= smallOfMember {
 		held.forced = true
@@ -192,7 +190,7 @@ func (a *account) take(ctx context.Context, p *pool, size int64) (*Held, error) 
 		return a.add(held), nil
 	}
 	held.n = min(size, p.most(held)) // one that is larger gets in when there is nothing else
-	if p.acquire(ctx, held) {
+	if p.acquire(ctx, wait, held) {
 		return a.add(held), nil
 	}
 	if e, ok := context.Cause(ctx).(*job.Error); ok { //nolint:errorlint // it is a cause, and of this type or none
@@ -224,9 +222,7 @@ func Answer(ctx context.Context, room int64) (*Held, error) {
 	if a == nil || a.who.Kind != Caller {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.b.wait)
-	defer cancel()
-	return a.take(ctx, a.b.answers, room)
+	return a.take(ctx, a.b.wait, a.b.answers, room)
 }
 
 // Forwarded is a part of the budget for an answer of another node, and grows without waiting.
@@ -244,7 +240,7 @@ type Held struct {
 	who    string
 	n      int64 // guarded by the pool
 	forced bool  // it does not wait, and grows in any case
-	of     *holdings
+	of     *account
 }
 
 // Fit makes it n bytes, if there is room for what that is more than before.
@@ -268,5 +264,5 @@ func (h *Held) Release() {
 	h.Keep(0)
 	h.of.mu.Lock()
 	defer h.of.mu.Unlock()
-	delete(h.of.all, h)
+	h.of.all = slices.DeleteFunc(h.of.all, func(x *Held) bool { return x == h })
 }

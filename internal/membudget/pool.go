@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"time"
 )
 
 // pool is a semaphore of bytes. Requests that wait are let in by turn, except those of tokens that have their share
@@ -88,12 +89,23 @@ func (p *pool) fit(h *Held, n int64) bool {
 	return true
 }
 
-func (p *pool) acquire(ctx context.Context, h *Held) bool {
+// acquire waits until there is room, ctx ends, or wait is over if that is not 0.
+func (p *pool) acquire(ctx context.Context, wait time.Duration, h *Held) bool {
 	p.mu.Lock()
+	if p.waiting.Len() == 0 && p.shared(h, h.n) && p.used+h.n <= p.size {
+		p.enter(h, h.n)
+		p.mu.Unlock()
+		return true
+	}
 	w := &waiter{h: h, in: make(chan struct{})}
 	at := p.waiting.PushBack(w)
 	p.admit()
 	p.mu.Unlock()
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
 	select {
 	case <-w.in:
 		return true

@@ -153,7 +153,7 @@ type Members struct {
 	removed    bool                    // the cluster said so
 	refused    map[string]entry        // handshakes that failed, by peer
 	peers      map[string]*peer        // the leader's view
-	clocks     map[string]probeReply   // of the control group's voters, as groups that this node leads asked for them
+	clocks     map[string]*probeReply  // of the control group's voters, as groups that this node leads asked for them
 	lastNotice lastNotice              // the last notice of a leader
 	quorum     *quorum.Look
 
@@ -184,7 +184,7 @@ func New(o Options) *Members {
 	m := &Members{
 		o: o, log: o.Logger.Warn, identity: o.Identity, changing: make(chan struct{},
 			1), refused: map[string]entry{}, peers: map[string]*peer{},
-		clocks: map[string]probeReply{}, lost: make(chan string, 1),
+		clocks: map[string]*probeReply{}, lost: make(chan string, 1),
 		http: httpClient(o.Dial(whoTimeout, 0)),
 	}
 	if o.Keys != nil {
