@@ -121,13 +121,13 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready
 	}
-	a.b.Reclassed(before.Class, s.Class)
 	if s.Lane != before.Lane || s.Class != before.Class || s.AtMostOnce != before.AtMostOnce {
 		if err := a.follow(id, &s); err != nil {
 			return Outcome{}, err
 		}
 	}
 	next := place(&s, c.Next)
+	a.b.Reclassed(next, before.Class, s.Class)
 	if err := a.release(id, &s, next); err != nil { // a looser overlap or concurrency lets waiting runs start
 		return Outcome{}, err
 	}

@@ -48,7 +48,7 @@ func (l *loop) block(e *store.DueEntry, busy int64) {
 	}
 	it := itemOf(e)
 	it.busy = busy
-	l.known[e.DueKey] = struct{}{}
+	l.known[e.DueKey] = e.Class
 	l.blocked = append(l.blocked, it)
 }
 

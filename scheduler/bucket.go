@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/wheel"
@@ -55,6 +56,17 @@ func (q *fifo) pop() item {
 	return it
 }
 
+// remove takes an entry out, wherever it is, and says whether it was there.
+func (q *fifo) remove(k store.DueKey) bool {
+	for i := q.first; i < len(q.items); i++ {
+		if q.items[i].DueKey == k {
+			q.items = append(q.items[:i], q.items[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
 func (q *fifo) unpop(it item) {
 	if q.first > 0 {
 		q.first--
@@ -71,6 +83,7 @@ func (q *fifo) all() []item { return q.items[q.first:] }
 // bucket is the ready work of one class in one lane: its oldest part is in memory.
 type bucket struct {
 	class   *class
+	number  uint32 // of the class
 	lane    *lane
 	head    fifo
 	rest    sweep // what did not fit into the head
@@ -143,7 +156,7 @@ func (l *loop) capacity() int {
 
 // offer considers an entry that was read from the ready part of the index.
 func (l *loop) offer(v *store.View, e *store.DueEntry) {
-	if !l.isNew(e.DueKey) {
+	if !l.isNew(e) {
 		return
 	}
 	if e.Kind == store.KindCleanup {
@@ -151,7 +164,7 @@ func (l *loop) offer(v *store.View, e *store.DueEntry) {
 			l.uncleaned.from(e.DueKey)
 			return
 		}
-		l.known[e.DueKey] = struct{}{}
+		l.known[e.DueKey] = e.Class
 		l.cleanups = append(l.cleanups, e.DueKey)
 		return
 	}
@@ -178,21 +191,53 @@ func (l *loop) wantRefill(b *bucket) {
 	}
 }
 
-// isNew says whether an entry is to be taken up.
-func (l *loop) isNew(k store.DueKey) bool {
-	if _, ok := l.known[k]; ok {
-		return false
+// isNew says whether an entry is to be taken up. An edit may give a job another class and leave its entry where it is
+// in the index: what waits in a head then waits in the wrong one, and is taken out of it. If it is not in a head, it is
+// on its way through the log: the class is noted, and putBack and the outcome see to the rest.
+func (l *loop) isNew(e *store.DueEntry) bool {
+	if class, ok := l.known[e.DueKey]; ok {
+		if class == e.Class || mutant.On(mutant.KeepClass) {
+			return false
+		}
+		if !l.takeOut(bucketKey{class, e.Lane}, e.DueKey) {
+			l.known[e.DueKey] = e.Class
+			return false
+		}
 	}
 	if len(l.suspects) > 0 {
-		if w, ok := l.suspects[k]; ok && l.now < w.until {
+		if w, ok := l.suspects[e.DueKey]; ok && l.now < w.until {
 			return false
 		}
 	}
 	return true
 }
 
+// takeOut removes an entry from the head of a bucket, and says whether it was there.
+func (l *loop) takeOut(k bucketKey, entry store.DueKey) bool {
+	b := l.buckets[k]
+	if b == nil || !b.head.remove(entry) {
+		return false
+	}
+	delete(l.known, entry)
+	l.ready--
+	l.wantRefill(b)
+	return true
+}
+
+// putBack returns a pick that was not claimed to where it came from, or has it read again if its class is another one
+// by now.
+func (l *loop) putBack(p *pick) {
+	if l.known[p.DueKey] != p.b.number {
+		l.forget(p.DueKey)
+		return
+	}
+	p.b.head.unpop(p.item)
+	l.ready++
+	l.list(p.b)
+}
+
 func (l *loop) take(b *bucket, e *store.DueEntry) {
-	l.known[e.DueKey] = struct{}{}
+	l.known[e.DueKey] = e.Class
 	b.head.push(itemOf(e))
 	l.ready++
 	l.list(b)
@@ -207,7 +252,7 @@ func (l *loop) bucket(v *store.View, k bucketKey) *bucket {
 			c.jobQueue = l.queueOf(v, c)
 			l.classes[k.class] = c
 		}
-		b = &bucket{class: c, lane: &l.lanes[k.lane]}
+		b = &bucket{class: c, number: k.class, lane: &l.lanes[k.lane]}
 		l.buckets[k] = b
 		if c.jobQueue != nil {
 			c.jobQueue.buckets = append(c.jobQueue.buckets, b)

@@ -233,9 +233,7 @@ func (l *loop) occurrence(p *pick) *decide.Occurrence {
 func (l *loop) giveBack(picks []pick) {
 	for i := len(picks) - 1; i >= 0; i-- {
 		p := &picks[i]
-		p.b.head.unpop(p.item)
-		l.ready++
-		l.list(p.b)
+		l.putBack(p)
 		l.release(p.x)
 		l.claimResolved(p, false)
 	}

@@ -273,7 +273,7 @@ func (l *loop) sweepOn(v *store.View, n *lane, budget *int) error {
 func (l *loop) refill(v *store.View, b *bucket, budget *int) error {
 	full := l.capacity()
 	next, cut, err := walk(v, b.rest.at, l.now, budget, func(e *store.DueEntry) bool {
-		if e.Kind == store.KindCleanup || l.classes[e.Class] != b.class || !l.isNew(e.DueKey) {
+		if e.Kind == store.KindCleanup || l.classes[e.Class] != b.class || !l.isNew(e) {
 			return true
 		}
 		if busy := l.busy(e); busy != 0 {

@@ -74,6 +74,27 @@ func (x *index) put(n int, lane job.Lane, ready func() int64) {
 	})
 }
 
+// reclass gives some jobs another class, where they are.
+func (x *index) reclass(n int) {
+	x.t.Helper()
+	x.batch(func(b *store.Batch) error {
+		for range n {
+			id := 1 + job.ID(x.r.Int64N(int64(x.next)+1))
+			s, p, ok, err := b.State(id)
+			if err == nil && ok {
+				was := s.Class
+				s.Class = x.classes[x.r.IntN(len(x.classes))]
+				b.Reclassed(p, was, s.Class)
+				err = b.PutState(id, &s, p)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // to moves the time and looks until there is nothing more to read.
 func (x *index) to(now int64) {
 	x.t.Helper()
@@ -95,14 +116,26 @@ func (x *index) to(now int64) {
 	}
 }
 
-// check: everything that is due is known, or beyond what its bucket has room for; and what is in a head is due. It says
-// how much is known.
+// check: everything that is due is in the head of the bucket of its class, or beyond what that has room for; and what is
+// in a head is due. It says how much is known.
 func (x *index) check() (known int) {
 	x.t.Helper()
+	in := map[store.DueKey]uint32{} // the class of the head that it is in
+	for k, g := range x.l.buckets {
+		for _, it := range g.head.all() {
+			if _, twice := in[it.DueKey]; twice {
+				x.t.Fatalf("%+v is in two heads", it.DueKey)
+			}
+			in[it.DueKey] = k.class
+		}
+	}
+	if len(in) != x.l.ready {
+		x.t.Fatalf("%d entries are ready, %d in heads", x.l.ready, len(in))
+	}
 	if err := x.st.View(func(v *store.View) error {
 		for lane := range job.Lane(job.Lanes) {
 			if err := v.ScanDue(store.DueKey{Lane: lane}, x.l.now, func(e store.DueEntry) bool {
-				if _, ok := x.l.known[e.DueKey]; ok {
+				if in[e.DueKey] == e.Class && x.l.known[e.DueKey] == e.Class {
 					known++
 				} else if g := x.l.buckets[bucketKey{e.Class, e.Lane}]; g == nil || !g.rest.covers(&e.DueKey) {
 					x.t.Fatalf("%+v is due at %d and was not found", e.DueKey, x.l.now)
@@ -168,7 +201,7 @@ func TestAllThatIsDueIsFound(t *testing.T) {
 			for range 60 {
 				lane := job.Lane(x.r.IntN(job.Lanes))
 				around := []int64{10, 1000, 60_000, 2 * aheadMillis}[x.r.IntN(4)]
-				switch x.r.IntN(8) {
+				switch x.r.IntN(9) {
 				case 0, 1, 2:
 					x.put(x.r.IntN(50), lane, func() int64 { return now - around/4 + x.r.Int64N(around) })
 				case 3: // all in one millisecond
@@ -195,7 +228,9 @@ func TestAllThatIsDueIsFound(t *testing.T) {
 					x.l.s.feed.mu.Lock()
 					x.l.s.feed.marks, x.l.s.feed.lost = nil, true
 					x.l.s.feed.mu.Unlock()
-				case 7: // the clock is set back
+				case 7: // jobs need other workers
+					x.reclass(x.r.IntN(500))
+				case 8: // the clock is set back
 					if x.r.IntN(4) == 0 {
 						now -= x.r.Int64N(aheadMillis)
 					}

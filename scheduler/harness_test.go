@@ -420,6 +420,10 @@ func (w *world) update(id job.ID, def store.Definition) fsm.Outcome {
 	w.t.Helper()
 	data := def.Append(nil)
 	s, p := w.state(id)
+	next := fsm.When{At: p.At, Ready: p.Ready}
+	if p.Parked {
+		next = fsm.When{At: s.ParkedAt, Ready: s.ParkedReady}
+	}
 	return w.do(&fsm.Update{Head: w.head(), Job: uint64(id), Version: def.Version - 1, Def: data,
-		Seen: fsm.Seen{Gen: s.Gen, Parked: p.Parked, At: p.At, Ready: p.Ready}, Next: fsm.When{At: p.At, Ready: p.Ready}}).Items[0]
+		Seen: fsm.Seen{Gen: s.Gen, Parked: p.Parked, At: p.At, Ready: p.Ready}, Next: next}).Items[0]
 }

@@ -37,8 +37,8 @@ type loop struct {
 	buckets  map[bucketKey]*bucket
 	classes  map[uint32]*class
 	queues   map[job.QueueKey]*jobQueue
-	moves    uint64                    // of the queues at the last look
-	known    map[store.DueKey]struct{} // entries in memory or in flight
+	moves    uint64                  // of the queues at the last look
+	known    map[store.DueKey]uint32 // entries in memory or in flight, and the class they had when last read
 	suspects map[store.DueKey]suspect
 	starved  []*bucket // buckets with room for more of what did not fit
 	ready    int       // entries in heads
@@ -82,7 +82,7 @@ type loop struct {
 func newLoop(s *Scheduler) *loop {
 	l := &loop{s: s, buckets: map[bucketKey]*bucket{}, classes: map[uint32]*class{},
 		queues: map[job.QueueKey]*jobQueue{}, moves: neverMoved,
-		known: map[store.DueKey]struct{}{}, suspects: map[store.DueKey]suspect{}, catalog: newCatalog()}
+		known: map[store.DueKey]uint32{}, suspects: map[store.DueKey]suspect{}, catalog: newCatalog()}
 	for i := range l.lanes {
 		n := &l.lanes[i]
 		n.n, n.wheel = job.Lane(i), new(wheel.Wheel)

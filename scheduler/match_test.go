@@ -28,7 +28,7 @@ func (l *loop) fill(class uint32, text string, lane job.Lane, n int) {
 			c = newClass(text)
 			l.classes[class] = c
 		}
-		g = &bucket{class: c, lane: &l.lanes[lane]}
+		g = &bucket{class: c, number: class, lane: &l.lanes[lane]}
 		l.buckets[k] = g
 	}
 	for i := range n {

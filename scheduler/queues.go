@@ -83,10 +83,8 @@ const neverMoved = ^uint64(0)
 
 // unclaimed puts entries back whose queue was paused or got a lower limit while their claims were on their way.
 func (l *loop) unclaimed(picks []pick) {
-	for _, p := range slices.Backward(picks) {
-		p.b.head.unpop(p.item)
-		l.ready++
-		l.list(p.b)
+	for i := range slices.Backward(picks) {
+		l.putBack(&picks[i])
 	}
 }
 

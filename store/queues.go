@@ -166,11 +166,16 @@ func (b *Batch) countClaim(class uint32, n int) {
 	}
 }
 
-// Reclassed tells the batch that a job, whose state is about to be written, had another class before.
-func (b *Batch) Reclassed(from, to uint32) {
-	if from != to {
-		b.countJob(from, -1)
-		b.countJob(to, 1)
+// Reclassed tells the batch that a job, whose state is about to be written at a place, had another class before. That
+// is announced like a new entry: other workers may take it.
+func (b *Batch) Reclassed(p Place, from, to uint32) {
+	if from == to {
+		return
+	}
+	b.countJob(from, -1)
+	b.countJob(to, 1)
+	if !p.Parked {
+		b.changes.Due = append(b.changes.Due, DueMark{p.Lane, p.Ready})
 	}
 }
 

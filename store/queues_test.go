@@ -73,7 +73,7 @@ func TestQueueCounts(t *testing.T) {
 	update(t, s, func(b *Batch) {
 		other, err := b.Class("queue\x00video")
 		must(t, err)
-		b.Reclassed(row.Class, other)
+		b.Reclassed(Place{Parked: true}, row.Class, other)
 		must(t, b.PutState(1, &State{Class: other}, Place{Parked: true}))
 		canceling := row
 		canceling.Status = job.RunCanceling

@@ -30,12 +30,15 @@ func (c *checker) queues() {
 	claims := map[string][]*attempt{}
 	for _, id := range c.order {
 		l := c.lives[id]
-		queue := c.queueOf(id)
-		if queue == "" || l.w == nil {
+		if l.w == nil {
 			continue
 		}
 		for _, k := range sortedKeys(l.runs) {
-			claims[queue] = append(claims[queue], l.runs[k].attempts...)
+			for _, a := range l.runs[k].attempts {
+				if queue := c.claimedFrom(l, a); queue != "" {
+					claims[queue] = append(claims[queue], a)
+				}
+			}
 		}
 	}
 	for queue, all := range claims {
@@ -102,15 +105,25 @@ func (c *checker) inForce(told []setting, at int64) (out []setting) {
 	return out
 }
 
-// queueOf is the queue of a job, empty if it has none. No edit changes it in what is judged here.
-func (c *checker) queueOf(id job.ID) string {
-	spec := c.lives[id].create.Spec
-	if spec == nil || spec.Type != job.TypeQueue {
+// claimedFrom is the queue that an attempt was claimed from; empty if it was of none, or if that is not certain.
+func (c *checker) claimedFrom(l *life, a *attempt) string {
+	specs, _ := c.startedWith(l, l.w, a)
+	for _, s := range specs {
+		if queueOf(s) != queueOf(specs[0]) {
+			return ""
+		}
+	}
+	if len(specs) == 0 || queueOf(specs[0]) == "" {
 		return ""
 	}
+	return In(specs[0].Namespace, queueOf(specs[0]))
+}
+
+// queueOf is the queue that a definition names, empty if its type has none.
+func queueOf(s *job.Spec) string {
 	var p job.QueuePayload
-	if json.Unmarshal(spec.Payload, &p) != nil {
+	if s.Type != job.TypeQueue || json.Unmarshal(s.Payload, &p) != nil {
 		return ""
 	}
-	return In(spec.Namespace, p.Queue)
+	return p.Queue
 }

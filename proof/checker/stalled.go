@@ -1,14 +1,15 @@
 package checker
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // stalled: while nothing is wrong but the clocks of a minority, or the disks of some, the cluster goes on. An
-// occurrence is claimed within Recovery of its time, under any leader; an outage that lasts longer is one that should
-// not have been.
+// occurrence is claimed within Recovery of its time, or of the last edit before its claim that changed who may run the
+// job, under any leader; an outage that lasts longer is one that should not have been.
 func (c *checker) stalled() {
 	limit := c.in.Recovery.Milliseconds()
 	if limit == 0 {
@@ -16,13 +17,13 @@ func (c *checker) stalled() {
 	}
 	limit += c.clock
 	for _, a := range c.claims {
-		at := a.key.At
+		at := max(a.key.At, c.takenSince(a))
 		if a.key.Origin != job.OriginSchedule || a.Attempt != 1 || int64(a.ClaimedAt)-at <= limit ||
 			c.excusesStall(at, int64(a.ClaimedAt)) {
 			continue
 		}
-		c.bad(RuleStalled, c.lives[a.key.Job], at,
-			"it was claimed %s after its time, and only clocks of a minority were wrong",
+		c.bad(RuleStalled, c.lives[a.key.Job], a.key.At,
+			"it was claimed %s after a worker could have it, and only clocks of a minority were wrong",
 			time.Duration(int64(a.ClaimedAt)-at)*time.Millisecond)
 	}
 	for _, w := range c.in.Outages {
@@ -37,6 +38,29 @@ func (c *checker) stalled() {
 		}
 	}
 }
+
+// takenSince is when the last edit came that changed who may run the job before an attempt was claimed; zero if none
+// did. In doubt it is the claim.
+func (c *checker) takenSince(a *attempt) int64 {
+	l := c.lives[a.key.Job]
+	if l == nil || l.w == nil || l.vague() {
+		return int64(a.ClaimedAt)
+	}
+	vs := l.w.versions
+	i := len(vs) - 1
+	for i > 0 && (a.JobVersion != 0 && vs[i].number > a.JobVersion || vs[i].sent.lo > int64(a.ClaimedAt)+c.clock) {
+		i--
+	}
+	for ; i > 0; i-- {
+		if takers(vs[i].spec) != takers(vs[i-1].spec) {
+			return vs[i].sent.hi
+		}
+	}
+	return 0
+}
+
+// takers is what decides who may run a job, as a text.
+func takers(s *job.Spec) string { return fmt.Sprint(s.Type, " ", queueOf(s), " ", s.Workers) }
 
 // excusesStall says that the cluster may have stood still: something else was broken, or no majority of the clocks
 // agreed.

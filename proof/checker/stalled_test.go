@@ -54,6 +54,29 @@ func TestStalled(t *testing.T) {
 	}
 }
 
+// What is due and could not be taken is claimed soon after an edit that lets a worker have it.
+func TestStalledAfterAnEdit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*job.Spec)
+		lag  int64
+		want Rule
+	}{
+		"claimed at once":           {func(s *job.Spec) { s.Workers = nil }, 22_000, ""},
+		"claimed late":              {func(s *job.Spec) { s.Workers = nil }, 50_000, RuleStalled},
+		"another type":              {func(s *job.Spec) { s.Type, s.Payload, s.Workers = job.TypeShell, []byte(`{"command":"true"}`), nil }, 22_000, ""},
+		"an edit of something else": {func(s *job.Spec) { s.Timeout = job.Duration(time.Minute) }, 22_000, RuleStalled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(func(s *job.Spec) { s.Workers = map[string]string{"region": "mars"} })
+			s.in.Recovery, s.in.Voters = 15*time.Second, 3
+			s.update(minute(1)+20_000, tc.edit)
+			s.runAt(sched(minute(1)), minute(1)+tc.lag)
+			s.run(2)
+			check(t, s.end(2), tc.want)
+		})
+	}
+}
+
 // A planned transfer begins with a stamp: what the leader was idle for is no outage.
 func TestPlannedTransferIsNoOutage(t *testing.T) {
 	for _, long := range []bool{false, true} {

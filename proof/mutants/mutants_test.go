@@ -93,6 +93,7 @@ var hints = map[mutant.Mutant][]try{
 	mutant.WrongNamespace:  {{"namesakes", 1}, {"namesakes", 2}},
 	mutant.FreshKey:        {{"bare", 1}, {"bare", 2}, {"bare", 3}},
 	mutant.DropReservation: {{"names", 1}, {"names", 2}},
+	mutant.KeepClass:       {{"moved", 1}, {"moved", 2}},
 	mutant.GrowEarly:       {{"grow-behind", 3}, {"grow-behind", 6}, {"grow-behind", 2}},
 }
 

@@ -133,7 +133,7 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
-	case "update", "redefine", "rename", "rerule":
+	case "update", "redefine", "rename", "rerule", "move", "strand":
 		c.update(pc, rng, ref, call)
 	case "pause":
 		call.Kind = checker.CallPause
@@ -230,7 +230,7 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	case "redefine": // only what an attempt is made of
 		change = -1
 		spec.Timeout = job.Duration(pick(rng, 4*time.Second, 5*time.Minute))
-	case "rerule": // only what is done about attempts that fail
+	case "rerule", "move", "strand": // only what is done about attempts that fail, or who may run it
 		change = -1
 	case "rename": // to what others want, too
 		change = -1
@@ -248,9 +248,15 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 	case 5:
 		spec.Calendars, spec.Priority, spec.Deadline = other.Calendars, other.Priority, other.Deadline
 	}
-	if pc.kind == "rerule" {
+	switch pc.kind {
+	case "rerule":
 		rerule(rng, &spec)
-	} else {
+	case "move", "strand":
+		c.p.move(rng, &spec)
+		if pc.kind == "strand" {
+			spec.Workers = map[string]string{"pool": "none"}
+		}
+	default:
 		c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
 	}
 	if pc.kind == "update" && spec.Delivery != job.DeliverAtMostOnce && pc.x%4 == 0 {

@@ -27,6 +27,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"planned":     planned,
 	"hung-heir":   hungHeir,
 	"edits":       edits,
+	"moved":       moved,
 	"verdicts":    verdicts,
 	"retried":     retried,
 	"bare":        bare,

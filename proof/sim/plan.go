@@ -125,6 +125,7 @@ func newPlan(seed uint64) *plan {
 		p.growth(rand.New(rand.NewPCG(seed, 23)))
 		p.bareCalls(rand.New(rand.NewPCG(seed, 24)))
 		p.readCalls(rand.New(rand.NewPCG(seed, 25)))
+		p.moveCalls(rand.New(rand.NewPCG(seed, 26)))
 	}
 	return p
 }

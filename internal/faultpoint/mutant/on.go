@@ -88,6 +88,7 @@ var names = [count]string{
 	SameProcess:     "same-process",
 	RedriveCounts:   "redrive-counts",
 	EndsBeforeMark:  "ends-before-mark",
+	KeepClass:       "keep-class",
 }
 
 var active atomic.Uint32
