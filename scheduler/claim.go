@@ -350,6 +350,9 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
 		}
 		p.x.waiting = append(p.x.waiting, c)
+		if p.x.pull != nil {
+			p.x.pull.more = true
+		}
 		touched[p.x] = struct{}{}
 		if _, ok := s.early[c.fence]; ok {
 			delete(s.early, c.fence)
@@ -413,6 +416,9 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		switch code {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
+			if n := len(l.pulled); p.x.pull != nil && (n == 0 || l.pulled[n-1] != p.x) {
+				l.pulled = append(l.pulled, p.x)
+			}
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
 				// A one-off for a time in the past is late only from when it was created.
 				m.Lag(p.Run(), time.Duration(now-max(p.Ready, p.job.def.CreatedAt))*time.Millisecond)

@@ -45,6 +45,7 @@ type loop struct {
 	round    uint64
 	version  uint64
 	picks    []pick
+	pulled   []*session // pull workers whose claims were committed since the last match
 
 	catalog  *catalog
 	outages  []store.Outage
@@ -166,6 +167,7 @@ func (l *loop) work(now int64, mono time.Duration) bool {
 	for i := 0; i < maxInFlight && l.claim(); i++ {
 		more = true
 	}
+	l.matched()
 	l.hint()
 	l.admit()
 	s.setStarving(l.ready > 0)

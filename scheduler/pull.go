@@ -32,6 +32,7 @@ type pullSession struct {
 	secret string
 	room   int               // how many runs the poll under way still takes
 	call   *pullCall         // the poll under way
+	more   bool              // the loop has not matched again since the last claim: what follows from it may be due
 	top    uint64            // the highest fence that was in an answer
 	index  map[uint64]*claim // Scheduler.pulled
 }
@@ -133,13 +134,18 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 		}
 		var tick <-chan time.Time
 		if over || len(x.waiting) > 0 || len(x.sent) > 0 {
-			// It takes no more. What is being claimed for it at this moment is waited for a little, or it would have to
-			// go back.
-			x.pull.room = 0
+			// What is being claimed for it at this moment is waited for a little, or it would have to go back. It also
+			// takes what follows from those claims, until it is full: of a job's occurrences the next one is due only
+			// when the one before is claimed.
 			if settle.IsZero() {
 				settle = time.Now().Add(drainLimit)
 			}
-			if (!x.expects() || !time.Now().Before(settle)) && !sure && len(x.waiting)+len(x.sent) > 0 {
+			late := !time.Now().Before(settle)
+			if over || late || len(x.sent) > 0 || len(x.waiting) >= q.Max || !x.pull.more {
+				x.pull.room = 0
+			}
+			coming := x.expects() || x.pull.room > 0
+			if (!coming || late) && !sure && len(x.waiting)+len(x.sent) > 0 {
 				s.mu.Unlock()
 				err := s.confirm(ctx, s.o.TTL/confirmShare)
 				s.mu.Lock()
@@ -153,10 +159,10 @@ func (s *Scheduler) PullPoll(ctx context.Context, q job.PullPoll) (job.PullReply
 				sure = true
 				continue // it may have been replaced meanwhile
 			}
-			if !x.expects() {
+			if !coming {
 				break
 			}
-			if !time.Now().Before(settle) {
+			if late {
 				if q.Max == 0 && len(x.waiting)+len(x.sent) == 0 { // it may be about to leave
 					x.pull.call = nil
 					s.mu.Unlock()
@@ -297,6 +303,24 @@ func (s *Scheduler) received(x *session, seen receipt) {
 		}
 	}
 	s.resendLocked(x, unknown)
+}
+
+// matched tells the polls that were given something by the last claims that the loop has looked since: what is not
+// reserved for them by now is not there.
+func (l *loop) matched() {
+	if len(l.pulled) == 0 {
+		return
+	}
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	for _, x := range l.pulled {
+		if x.reserved == 0 && x.pull.more {
+			x.pull.more = false
+			x.wakePolls()
+		}
+	}
+	clear(l.pulled)
+	l.pulled = l.pulled[:0]
 }
 
 // hasIt notes that a worker knows of a claim.

@@ -566,3 +566,27 @@ func TestPullShares(t *testing.T) {
 		}
 	})
 }
+
+// A poll is answered with as much of a job's backlog as it has room for, though of a job's occurrences each is due only
+// when the one before is claimed; and it waits for nothing when there is no more.
+func TestPullABacklogOfOneJob(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		w.queueJob(func(s *job.Spec) { s.Schedule, s.Overlap = "* * * * * *", job.OverlapAllow })
+		time.Sleep(60*time.Second + 300*time.Millisecond)
+		poll := func(most, want int) {
+			t.Helper()
+			began := time.Now()
+			r := w.pull(job.PullPoll{Worker: "w", Max: most, Wait: job.Duration(10 * time.Second)})
+			if len(r.Runs) != want {
+				t.Errorf("%d runs of at most %d, want %d", len(r.Runs), most, want)
+			}
+			if took := time.Since(began); took > 300*time.Millisecond {
+				t.Errorf("answered after %s", took)
+			}
+		}
+		poll(7, 7)
+		poll(50, 50)
+		poll(50, 3)
+	})
+}
