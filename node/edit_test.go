@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -36,6 +37,36 @@ func TestEditOfABacklogIntoAPastOneOff(t *testing.T) {
 	}
 	if got := n.get("a"); got.NextRunAt.Time().After(first.Time()) || got.NextRunAt == 0 {
 		t.Errorf("next at %s", got.NextRunAt)
+	}
+}
+
+// A lower end_at or max_runs takes away occurrences that are due: the dry run says how many, and the history has each
+// with the reason.
+func TestLowerBoundsOfABacklog(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	n := start(t, t.TempDir())
+	var first job.Instant
+	for _, name := range []string{"end_at", "max_runs"} {
+		spec := unclaimedJob(name)
+		spec["schedule"], spec["overlap"] = "* * * * * *", "allow"
+		first = n.create(spec).NextRunAt
+	}
+	n.eventually("three are due", func() bool { return time.Since(first.Time()) > 3*time.Second })
+	for name, patch := range map[string]any{
+		"end_at":   map[string]any{"end_at": first.Time().Add(time.Second)},
+		"max_runs": map[string]any{"max_runs": 1},
+	} {
+		const edit = "application/merge-patch+json"
+		dry := ok[wire.EditPreview](n, "PATCH", "/api/v1/jobs/"+name+"?dry_run=true", patch, "Content-Type", edit)
+		ok[job.Job](n, "PATCH", "/api/v1/jobs/"+name, patch, "Content-Type", edit)
+		runs := n.runs(name)
+		if len(runs) != 1 || runs[0].Status != job.RunSkipped || runs[0].Reason != job.ReasonEdited ||
+			runs[0].First.Time().After(first.Time()) || runs[0].Count < dry.Dropped.Occurrences ||
+			runs[0].Count != int64(runs[0].Last.Time().Sub(runs[0].First.Time())/time.Second)+1 ||
+			dry.Dropped.Occurrences < 3 {
+			t.Errorf("%s: the dry run says %+v, the history has %+v", name, dry.Dropped, runs)
+		}
 	}
 }
 

@@ -39,10 +39,11 @@ func scheduleChanged(a, b *job.Spec) bool {
 
 // planEdit is what an edit makes of the next occurrence.
 //
-// Without a change of the schedule the due place stays. Otherwise the new schedule is followed from just before the
-// occurrence that is due, so that one which is due but not yet claimed is neither lost nor repeated, and never from
-// before the last one claimed. What lies in the future is the old schedule's plan and binds nothing: if the due time is
-// still to come, the new schedule counts from now.
+// Without a change of the schedule the due place stays. With one, what is due stays due if the new schedule has all of
+// it: an edit of the jitter or a later end must not cost a run. Otherwise all of it is dropped with a record, and the
+// new schedule counts from now. It is all or nothing because what stays is met one by one afterwards, under the new
+// schedule alone: what only the old one had behind an occurrence that stays would be recorded by nobody. What lies in
+// the future is the old schedule's plan and binds nothing.
 func planEdit(h *view.Held, spec *job.Spec, now int64) (plan, error) {
 	cur := h.Due()
 	if !scheduleChanged(&h.Def.Spec, spec) {
@@ -56,11 +57,12 @@ func planEdit(h *view.Held, spec *job.Spec, now int64) (plan, error) {
 		// Its one time has run or was canceled; another field does not bring it back.
 		return plan{next: cur, follows: h.Def.Follows}, nil
 	}
+	old, oldErr := view.Compile(&h.Def.Spec, h.ID) // a job is in quarantine if its schedule cannot be read
 	from, reason := now, job.ReasonEdited
 	if h.Stopped() {
 		reason = h.StopReason() // what passed meanwhile did not run, whatever the schedule becomes
-	} else if cur.At != 0 {
-		from = min(cur.At-1, now)
+	} else if cur.At != 0 && cur.At <= now && keepsDue(h, old, spec, sched, now) {
+		from = cur.At - 1
 	}
 	if sched.Kind() == schedule.Instant {
 		from = -1 // one occurrence: it runs at its time, or now if that has passed, unless it ran already
@@ -83,15 +85,33 @@ func planEdit(h *view.Held, spec *job.Spec, now int64) (plan, error) {
 	if p.next.At != 0 {
 		until = min(until, p.next.At-1)
 	}
-	old, err := view.Compile(&h.Def.Spec, h.ID)
-	if err != nil {
-		until = min(until, cur.At) // it is in quarantine for that: what was due is all that can be said
+	if oldErr != nil {
+		until = min(until, cur.At) // what was due is all that can be said
 	}
 	p.gap = view.GapOf(old, cur.At, until, reason)
 	if p.next.At != 0 && sched.Kind() == schedule.Instant {
 		p.after = behind(h, old, p.next.At, now, reason)
 	}
 	return p, nil
+}
+
+// keepsDue says that a new schedule has every occurrence of the old one that is due, as if each of them became a run.
+// More of them than are counted are not compared.
+func keepsDue(h *view.Held, old *schedule.Schedule, spec *job.Spec, sched *schedule.Schedule, now int64) bool {
+	at, runs := h.Due().At, h.State.Runs
+	for range view.CountLimit {
+		if scheduler.NextAfter(spec, sched, runs, at-1).At != at {
+			return false
+		}
+		if old == nil {
+			return true
+		}
+		runs++
+		if at = scheduler.NextAfter(&h.Def.Spec, old, runs, at).At; at == 0 || at > now {
+			return true
+		}
+	}
+	return false
 }
 
 // behind are the occurrences of the old schedule that were due after a one-off that takes its place. old is nil if it

@@ -252,16 +252,17 @@ func (x *walker) cut(p *path, s position, e int) {
 	}
 }
 
-// jump goes on under a new schedule from the stamp c of its edit. What was due and not claimed is dropped with a
-// record, up to where the new schedule goes on; a job that is stopped goes on after the edit.
+// jump goes on under a new schedule from the stamp c of its edit. What was due and not claimed stays due if the new
+// schedule has all of it. Otherwise it is dropped with a record, as always in a job that is stopped, and the new
+// schedule goes on after the edit.
 func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 	v, n := &x.w.versions[e-1], &x.w.versions[e]
 	old := x.w.versions[s.v].o
 	from, reason := c, job.ReasonEdited
 	if stopped {
 		reason = job.ReasonPaused
-	} else if s.at != 0 {
-		from = min(s.at-1, c)
+	} else if s.at != 0 && s.at <= c && x.keeps(s, n, c) {
+		from = s.at - 1
 	}
 	if n.o.oneOff() {
 		from = -1
@@ -323,6 +324,19 @@ func (x *walker) jump(p *path, s position, e int, c int64, stopped bool) {
 		q.last, q.at = next, 0
 	}
 	x.walk(p, q)
+}
+
+// keeps says that the version n has every occurrence that is due at c, if each of them runs.
+func (x *walker) keeps(s position, n *version, c int64) bool {
+	old := &x.w.versions[s.v]
+	due := append([]int64{s.at}, old.o.between(s.at+1, c)...)
+	if most := old.spec.MaxRuns; most > 0 {
+		due = due[:max(1, min(len(due), most-s.runs))]
+	}
+	if most := n.spec.MaxRuns; most > 0 && len(due) > most-s.runs {
+		return false
+	}
+	return !slices.ContainsFunc(due, func(at int64) bool { return n.o.next(at-1) != at })
 }
 
 // covering is the record that an occurrence lies in. Two of them are one too many.

@@ -661,6 +661,41 @@ func TestRules(t *testing.T) {
 			s.job().NextRunAt = job.Instant(minute(6) + 30_000)
 			return in
 		}, ""},
+		{"an end before what is due", nil, func(s *scene) *Input {
+			runs(s, 1, 3)
+			s.gap(4, 6, 3, job.RunSkipped, job.ReasonEdited, minute(6)+20)
+			s.update(minute(6)+20, func(s *job.Spec) { s.EndAt = job.Instant(minute(4) + 1) })
+			in := s.end(8)
+			s.job().NextRunAt = 0
+			return in
+		}, ""},
+		{"an end before what is due, which loses that", nil, func(s *scene) *Input {
+			runs(s, 1, 3)
+			s.update(minute(6)+20, func(s *job.Spec) { s.EndAt = job.Instant(minute(4) + 1) })
+			s.runAt(sched(minute(4)), minute(6)+30)
+			in := s.end(8)
+			s.job().NextRunAt = 0
+			return in
+		}, RuleTwice},
+		{"fewer runs than are due, which keeps what is left of them", nil, func(s *scene) *Input {
+			runs(s, 1, 3)
+			s.update(minute(6)+20, func(s *job.Spec) { s.MaxRuns = 5 })
+			s.gap(4, 6, 3, job.RunSkipped, job.ReasonEdited, minute(6)+20)
+			s.run(7)
+			s.run(8)
+			in := s.end(9)
+			s.job().NextRunAt = 0
+			return in
+		}, ""},
+		{"fewer runs than are due, without a record", nil, func(s *scene) *Input {
+			runs(s, 1, 3)
+			s.update(minute(6)+20, func(s *job.Spec) { s.MaxRuns = 5 })
+			s.run(7)
+			s.run(8)
+			in := s.end(9)
+			s.job().NextRunAt = 0
+			return in
+		}, RuleLost},
 		{"run by hand", nil, func(s *scene) *Input {
 			s.run(1)
 			k := job.RunKey{Job: jobA, At: minute(1) + 20_000, Origin: job.OriginManual}

@@ -133,7 +133,7 @@ func (c *cluster) do(pc plannedCall) {
 		return
 	}
 	switch pc.kind {
-	case "update", "redefine", "rename", "rerule", "move", "strand":
+	case "update", "redefine", "rename", "rerule", "move", "strand", "bound":
 		c.update(pc, rng, ref, call)
 	case "pause":
 		call.Kind = checker.CallPause
@@ -232,6 +232,16 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 		spec.Timeout = job.Duration(pick(rng, 4*time.Second, 5*time.Minute))
 	case "rerule", "move", "strand": // only what is done about attempts that fail, or who may run it
 		change = -1
+	case "bound": // lower than what is due, and open again
+		change = -1
+		switch rng.IntN(5) {
+		case 0:
+			spec.MaxRuns = max(1, int(j.RunsStarted)+rng.IntN(3))
+		case 1:
+			spec.EndAt = job.At(c.t.now().Add(-between(rng, 0, 12*time.Second)))
+		default:
+			spec.MaxRuns, spec.EndAt = 0, 0
+		}
 	case "rename": // to what others want, too
 		change = -1
 		spec.Name = pick(rng, "alias-0", "alias-1", fmt.Sprintf("own-%d", pc.job))
@@ -256,6 +266,7 @@ func (c *cluster) update(pc plannedCall, rng *rand.Rand, ref string, call checke
 		if pc.kind == "strand" {
 			spec.Workers = map[string]string{"pool": "none"}
 		}
+	case "bound":
 	default:
 		c.p.redefine(rand.New(rand.NewPCG(pc.x, 8)), &spec)
 	}

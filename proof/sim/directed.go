@@ -39,6 +39,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"nudged":      nudged,
 	"busy-slot":   busySlot,
 	"pauses":      pauses,
+	"bounds":      bounds,
 	"catch-up":    catchUp,
 	"backfills":   backfills,
 	"last-run":    lastRun,
