@@ -377,6 +377,8 @@ func TestPayloadFields(t *testing.T) {
 func FuzzDecodeStrict(f *testing.F) {
 	f.Add([]byte(`{"name":"x","retry":{"base":"1s"},"tags":{"a":"b"},"calendars":["a"],"payload":{"a":[1,"}"]},"version":3}`))
 	f.Add([]byte(`{"name":"x","n\u0061me":"y" , "Type":"http","missed":null}`))
+	f.Add([]byte(`{"name":"\ud800"}`))
+	f.Add([]byte("{\"name\":\"\xff\"}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got, want Job
 		err := DecodeStrict(data, &got)
@@ -389,7 +391,7 @@ func FuzzDecodeStrict(f *testing.F) {
 		if err != nil && plain == nil && CodeOf(err) != CodeMalformed && CodeOf(err) != CodeUnknownField {
 			t.Fatalf("%s: refused: %v", data, err)
 		}
-		if err == nil != (json.Valid(data) && CheckFields(data, got) == nil && plain == nil) {
+		if err == nil != (json.Valid(data) && whole(data) && CheckFields(data, got) == nil && plain == nil) {
 			t.Fatalf("%s: %v", data, err)
 		}
 	})

@@ -28,6 +28,7 @@ var unusual = []string{
 	`{"payload":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, `{"concurrency":-1}`, `{"concurrency":1.0}`, `{"concurrency":99999999999999999999}`,
 	`{"timeout":"soon"}`, `{"timeout":5}`, `{"start_at":"soon"}`, `{"start_at":null}`, `{"retry":{"base":"1s","base":"2s"}}`, `{"retry":{"jitter":1e999}}`, `{"retry":null}`,
 	`{"tags":{"a":1}}`, `{"tags":null}`, `{"tags":{"a":"1","a":"2"}}`, `{"calendars":[null]}`, `{"notify":{"webhook":"ops"}}`, "\ufeff{}", "{\"name\":\"a\"}\x00",
+	"{\"payload\":{\"data\":\"\xff\"}}", "{\"payload\":{\"\xc3\":1}}", `{"payload":"\ud800"}`,
 }
 
 func agree(t *testing.T, data []byte) bool {

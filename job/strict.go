@@ -14,8 +14,8 @@ import (
 )
 
 // DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are
-// given twice or in another case, values of the wrong kind and anything after the value, and before it makes any value,
-// a text that has too many of them. Nothing the caller can see has changed unless it returns nil.
+// given twice or in another case, values of the wrong kind, text that is not UTF-8 and anything after the value, and
+// before it makes any value, a text that has too many of them. Nothing the caller can see has changed unless it returns nil.
 func DecodeStrict(data []byte, v any) error { return decodeStrict(data, v, "") }
 
 // CheckSize refuses a JSON text whose values would take too much memory if it were read into v.
@@ -48,6 +48,9 @@ func decodeStrict(data []byte, v any, prefix string) error {
 	if errors.As(err, new(*json.SyntaxError)) && !json.Valid(data) { // not one from inside a type that reads itself
 		return &Error{Code: CodeMalformed, Field: prefix, Message: fmt.Sprintf("this is not JSON: %v", err),
 			Remedy: "send one JSON object"}
+	}
+	if bad := checkText(data, prefix); bad != nil {
+		return bad
 	}
 	// It also takes a field whose name differs in case, and the last of two: only a look at the text itself tells.
 	if bad := checkFields(data, target.Type(), prefix); bad != nil {

@@ -44,6 +44,7 @@ func TestRoutes(t *testing.T) {
 	}
 	t.Parallel()
 	long := strings.Repeat("x", 256)
+	notUTF8 := `{"name":"raw","type":"queue","schedule":"@manual","payload":{"queue":"q","data":"` + "\xff" + `"}}`
 	type header = map[string]string
 	tests := []struct {
 		name   string
@@ -164,6 +165,12 @@ func TestRoutes(t *testing.T) {
 
 		{"bulk", "POST", "/jobs:bulk", header{"Content-Type": "application/x-ndjson"}, spec + "\n", 200, "", `"created"`},
 		{"bulk, nothing", "POST", "/jobs:bulk", nil, "\n\n", 200, "", ``},
+		{"create, not UTF-8", "POST", "/jobs", nil, notUTF8, 400, job.CodeMalformed, `"field":"payload.data"`},
+		{"bulk, not UTF-8", "POST", "/jobs:bulk", nil, notUTF8, 200, "", `"field":"payload.data"`},
+		{"apply, not UTF-8", "POST", "/jobs:apply", nil, notUTF8, 200, "", `"field":"payload.data"`},
+		{"put, not UTF-8", "PUT", "/jobs/daily", nil, notUTF8, 400, job.CodeMalformed, `"field":"payload.data"`},
+		{"patch, not UTF-8", "PATCH", "/jobs/daily", nil, `{"payload":{"body":["` + "\xff" + `"]}}`, 400, job.CodeMalformed, `"field":"payload.body"`},
+		{"patch, half a character", "PATCH", "/jobs/daily", nil, `{"tags":{"a":"\ud800"}}`, 400, job.CodeMalformed, `"field":"tags.a"`},
 		{"bulk, media type", "POST", "/jobs:bulk", header{"Content-Type": "text/csv"}, spec, 415, job.CodeUnsupportedMedia, ``},
 
 		{"occurrences", "GET", "/jobs/daily/occurrences", nil, "", 200, "", `"unaccounted":0`},

@@ -273,11 +273,15 @@ func (t *Reader) skipStr() {
 		t.Bad = true
 		return
 	}
-	for i := t.at + 1; i < len(t.B); i++ {
+	begin, ascii := t.at+1, true
+	for i := begin; i < len(t.B); i++ {
 		switch c := t.B[i]; {
 		case c == '"':
 			t.at = i + 1
+			t.Bad = t.Bad || !ascii && !utf8.Valid(t.B[begin:i])
 			return
+		case c >= 0x80:
+			ascii = false
 		case c < 0x20:
 			t.Bad = true
 			return
