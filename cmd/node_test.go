@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -324,9 +325,10 @@ func TestRaftMultiplierIsBounded(t *testing.T) {
 func TestCheckAgainst(t *testing.T) {
 	old := checkData
 	t.Cleanup(func() { checkData = old })
+	of := lineage.Cluster{ID: "c", Epoch: 1}
 	checkData = func(string) (datadir.CheckResult, error) {
-		return datadir.CheckResult{Ends: []datadir.End{{ClusterID: "c", Epoch: 1, Index: 7, Chain: 255},
-			{Group: 2, ClusterID: "c", Epoch: 1, Index: 9, Chain: 1}}}, nil
+		return datadir.CheckResult{Ends: []datadir.End{{Cluster: of, Index: 7, Chain: 255},
+			{Group: 2, Cluster: of, Index: 9, Chain: 1}}}, nil
 	}
 	for name, tc := range map[string]struct {
 		zero, two client.LogHash // two without a cluster: that node has no replica

@@ -114,7 +114,7 @@ func samples() map[string]Command {
 		"quarantine":  &Quarantine{h, 1, 4, "bad schedule"},
 		"clock_reset": &ClockReset{h, q},
 		"cleanup":     &Cleanup{h, []byte{3}, []int64{T(1)}, []uint64{1}, T(99)},
-		"init":        &Init{h, "cluster-1", 3, store.Token{}, "", 0, 0, 0},
+		"init":        &Init{h, "cluster-1", 3, store.Token{}, "", 0, 0, 0, ""},
 		"put_node": &PutNode{h, store.Node{ID: "n1", Instance: "i1", Address: "n1.example:7400", Version: "1.2.3", Level: 1, Slots: 256,
 			Tags: map[string]string{"b": "2", "a": "1"}, Standby: true, JoinedAt: T(0), Index: 7, Removed: true, Key: "k"}, "abcdefghijkm"},
 		"remove_node": &RemoveNode{h, "n1", "i1"},

@@ -18,6 +18,7 @@ type Init struct {
 	Homes     uint32      `codec:"o,omitempty"` // with how many groups of jobs the cluster begins; 1: all is in group 0
 	Groups    uint32      `codec:"n,omitempty"` // how many take new jobs
 	Epoch     uint64      `codec:"e,omitempty"` // that of the cluster, which was recovered or restored before
+	Recovery  string      `codec:"r,omitempty"` // that of the cluster
 }
 
 func (c *Init) apply(a *applier) error {
@@ -41,7 +42,7 @@ func (c *Init) apply(a *applier) error {
 		}
 	}
 	info.ClusterID, info.Group, info.GroupID = c.ClusterID, c.Group, c.GroupID
-	info.Homes, info.Groups = c.Homes, c.Groups
+	info.Homes, info.Groups, info.Recovery = c.Homes, c.Groups, c.Recovery
 	err := a.b.RaiseEpoch(&info, c.Epoch) // and job numbers to those of the group
 	a.b.SetInfo(info)
 	a.outcome(Outcome{Code: CodeOK})

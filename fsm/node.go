@@ -60,7 +60,7 @@ func (c *PutNode) apply(a *applier) error {
 		return refuse("node %s already has the address %s: set another --advertise, or remove that node",
 			taken, n.Address)
 	}
-	n.Removed = false
+	n.Removed, n.GivenUp = false, false
 	if known && !old.Removed {
 		n.JoinedAt, n.Index, n.Key = old.JoinedAt, old.Index, cmp.Or(old.Key, n.Key)
 		n.Leaving = n.Leaving || old.Leaving // what it says of itself when it comes back does not change that

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm/stream"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -63,9 +64,8 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 			if info.Group != h.Group {
 				return fmt.Errorf("the state is of group %d and its header says %d", info.Group, h.Group)
 			}
-			if info.ClusterID != h.ClusterID || info.Epoch != h.Epoch {
-				return fmt.Errorf("the state is of cluster %s, epoch %d, and its header says %s, epoch %d",
-					info.ClusterID, info.Epoch, h.ClusterID, h.Epoch)
+			if is, said := info.Cluster(), h.Cluster(); is.Compare(said) != lineage.Same {
+				return fmt.Errorf("the state is of cluster %s, and its header says %s", is, said)
 			}
 			if c.Index != h.Index || c.Term != h.Term || c.Chain != h.Chain {
 				return fmt.Errorf("the state is at %d/%d and its header says %d/%d", c.Index, c.Term, h.Index, h.Term)

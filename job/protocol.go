@@ -55,7 +55,8 @@ type Register struct {
 type NodeRef struct {
 	Cluster  string `json:"cluster"`
 	Epoch    uint64 `json:"epoch"`
-	Instance string `json:"instance"` // of its data directory
+	Recovery string `json:"recovery,omitempty"` // that began the epoch
+	Instance string `json:"instance"`           // of its data directory
 	Address  string `json:"address"`
 }
 

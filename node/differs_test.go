@@ -122,7 +122,7 @@ func TestReplicaWithAnotherHashStops(t *testing.T) {
 		t.Fatalf("%+v, %v", checked, err)
 	}
 	if h := lead.logHashAt(checked.Index); h.Hash != chain.Text(checked.Chain) || checked.Chain == 0 ||
-		h.ClusterID != checked.Ends[0].ClusterID {
+		h.ClusterID != checked.Ends[0].Cluster.ID {
 		t.Errorf("%+v, and the directory has %+v", h, checked.Ends)
 	}
 	if h := lead.logHashAt(1 << 40); h.Hash != "" || h.Applied == 0 {

@@ -48,9 +48,9 @@ func (c *cluster) formed() string {
 			return m.service.Ready() == nil && len(m.members.Servers()) == len(c.members)
 		})
 	}
-	id, _ := c.members[0].members.Cluster()
+	id := c.members[0].members.Cluster().ID
 	for _, m := range c.members {
-		if other, _ := m.members.Cluster(); other != id {
+		if other := m.members.Cluster().ID; other != id {
 			c.t.Fatalf("%s is in %s and not in %s", m.id(), other, id)
 		}
 	}
@@ -141,7 +141,7 @@ func TestFormationWithALostDirectory(t *testing.T) {
 		return strings.Contains(text, "with another data directory") && strings.Contains(remedy,
 			"carillon cluster remove "+first.id())
 	})
-	if own, _ := first.members.Cluster(); own != "" || len(first.members.Servers()) != 0 {
+	if own := first.members.Cluster().ID; own != "" || len(first.members.Servers()) != 0 {
 		t.Fatalf("it is in cluster %q", own)
 	}
 	other.eventually("it is removed", func() bool {

@@ -147,7 +147,7 @@ func (g *group) start(trans raft.Transport) (err error) {
 		return err
 	}
 	if !has {
-		joined, _ := g.members.Cluster()
+		joined := g.members.Cluster().ID
 		switch {
 		case g.control != nil:
 			if begins, err := g.control.members.Begins(g.of); err != nil {

@@ -88,7 +88,7 @@ func TestJoinRefusals(t *testing.T) {
 		if err := d.Claim(); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "belongs to cluster") {
+		if err := c.openAs(m); err == nil || !strings.Contains(err.Error(), "do not talk to each other") {
 			t.Errorf("%v", err)
 		}
 		m.cfg.Bootstrap, m.cfg.Join = true, nil

@@ -252,7 +252,7 @@ func (g *group) ensureClusterID(prop *propose.Proposer, term uint64) error {
 	if g.store.Info().ClusterID != "" {
 		return nil
 	}
-	formed, _ := g.members.Cluster()
+	formed := g.members.Cluster().ID
 	cmd := &fsm.Init{Head: fsm.Head{Now: g.now(), Term: term}, ClusterID: cmp.Or(formed,
 		strings.ToLower(crand.Text())), Admin: g.admin}
 	if f := g.members.Identity().Formation; f != nil && g.control == nil {
@@ -261,7 +261,7 @@ func (g *group) ensureClusterID(prop *propose.Proposer, term uint64) error {
 	if c := g.control; c != nil {
 		info := c.store.Info()
 		cmd.ClusterID, cmd.Group, cmd.GroupID = info.ClusterID, g.of.Group, g.of.GroupID
-		cmd.Homes, cmd.Groups, cmd.Epoch = info.Homes, info.Groups, info.Epoch
+		cmd.Homes, cmd.Groups, cmd.Epoch, cmd.Recovery = info.Homes, info.Groups, info.Epoch, info.Recovery
 		cmd.Now = max(c.store.Counters().Mark, 1) // and not by a clock that no other node has looked at
 	} else if g.cfg.Groups > 1 {
 		cmd.Homes = uint32(g.cfg.Groups)

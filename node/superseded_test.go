@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -295,5 +296,68 @@ func TestRecoveredClusterGrows(t *testing.T) {
 		if err := x.members.Stopped(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Two nodes that were recovered, each without the other, cannot reach each other when they start. When they can, both
+// stop: neither is above the other.
+func TestRivalsMeetLater(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	for name, mode := range modes(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testRivalsMeetLater(t, mode)
+		})
+	}
+}
+
+func testRivalsMeetLater(t *testing.T, mode func(*Config)) {
+	c := startJoined(t, 3, mode)
+	for _, m := range c.members {
+		m.crash()
+		m.stop()
+	}
+	rivals := c.members[:2]
+	var reachable atomic.Bool
+	for _, m := range rivals {
+		r, err := datadir.Recover(m.cfg.DataDir, map[string]string{m.id(): m.cfg.Listen}, quiet)
+		if err != nil || r.Epoch != 1 {
+			t.Fatalf("%+v %v", r, err)
+		}
+		ln, err := net.Listen("tcp", m.cfg.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.link = &link{ln: deafListener{ln, &reachable}}
+		m.open(t)
+	}
+	for _, m := range rivals {
+		m.eventually("it goes on alone", m.leads)
+	}
+	reachable.Store(true)
+	for _, m := range rivals {
+		m.eventually(m.id()+" takes no part", func() bool {
+			return job.CodeOf(m.members.Stopped()) == job.CodeStopped && !m.leads()
+		})
+		if at := m.writtenDown(); len(at) != 1 || at[0].Reason != datadir.StoppedRival || at[0].Epoch != 1 {
+			t.Errorf("%s has written down %+v", m.id(), at)
+		}
+	}
+}
+
+// deafListener hangs up on everybody until it is reachable.
+type deafListener struct {
+	net.Listener
+	reachable *atomic.Bool
+}
+
+func (l deafListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || l.reachable.Load() {
+			return c, err
+		}
+		c.Close()
 	}
 }

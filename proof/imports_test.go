@@ -36,7 +36,7 @@ var layers = [][]string{
 	{"job"},
 	{"internal/faultpoint", "internal/fieldgen"},
 	{"internal/boltpages", "internal/dirlock", "internal/duplex", "internal/egress", "internal/elapsed", "internal/event", "internal/expand", "internal/faultpoint/crash", "internal/faultpoint/mutant",
-		"internal/gc", "internal/jsontext", "internal/mask", "internal/metric", "internal/otlp/otlptest", "internal/pack", "internal/ratelimit", "internal/replica",
+		"internal/gc", "internal/jsontext", "internal/lineage", "internal/mask", "internal/metric", "internal/otlp/otlptest", "internal/pack", "internal/ratelimit", "internal/replica",
 		"internal/sbom", "internal/sealer", "internal/slowread/slowreadtest", "internal/systemd", "internal/terminal", "internal/undumpable", "internal/verdict", "internal/wait"},
 }
 

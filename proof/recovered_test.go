@@ -103,6 +103,107 @@ func TestNodesFromBeforeARecovery(t *testing.T) {
 	}
 }
 
+// TestTwoRecoveries: n1 and n2 are both recovered, each without the other. As soon as they can talk, at most one of them
+// goes on: the one of the later epoch, or, if neither is, none, until an operator chooses. n3 comes back as it was.
+func TestTwoRecoveries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		epoch int // of n2; that of n1 is 1
+		first int // who runs already when the other one comes up
+	}{
+		"the later one runs":       {2, 1},
+		"the earlier one runs":     {2, 0},
+		"neither is the later one": {1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			beside(t)
+			testTwoRecoveries(t, tc.epoch, tc.first)
+		})
+	}
+}
+
+func testTwoRecoveries(t *testing.T, epoch, first int) {
+	ctx := context.Background()
+	binary := harness.Build(t)
+	target := harness.NewTarget(t)
+	c := harness.NewCluster(t, binary, 3)
+	n1, n2, n3 := c.Nodes[0], c.Nodes[1], c.Nodes[2]
+	if _, err := c.Leader().Client.CreateJob(ctx, job.Spec{Name: "each-second", Type: job.TypeHTTP,
+		Schedule: "@every 1s", Overlap: job.OverlapAllow, Payload: []byte(`{"url":"` + target.URL + `"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	fires := func() {
+		t.Helper()
+		was := target.Done()
+		harness.Eventually(t, harness.ReadyLimit, "jobs run", func() bool { return target.Done() >= was+3 })
+	}
+	fires()
+	for _, n := range c.Nodes {
+		n.Kill("all are lost")
+	}
+	recoverAlone := func(n *harness.Node) {
+		t.Helper()
+		if _, err := carillon(t, binary, "cluster", "recover", "--data-dir", n.Dir, "--peers", n.ID+"="+n.Addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recoverAlone(n1)
+	for range epoch {
+		recoverAlone(n2)
+	}
+	stopped := func(n *harness.Node) {
+		t.Helper()
+		harness.Eventually(t, harness.ReadyLimit, n.ID+" takes no part", func() bool {
+			return job.CodeOf(n.Client.Ready(ctx)) == job.CodeStopped
+		})
+	}
+	runs, comes := c.Nodes[first], c.Nodes[1-first]
+	runs.Start()
+	fires()
+	if err := comes.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	stopped(n1)
+	if epoch == 1 {
+		stopped(n2)
+	}
+	met := job.At(time.Now())
+	if err := n3.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	stopped(n3)
+	if epoch == 1 {
+		for _, n := range c.Nodes[:2] {
+			out, _ := carillon(t, binary, "status", "--addr", n.Addr)
+			if !strings.Contains(out, "both recovered") || !strings.Contains(out, "choose the side") {
+				t.Errorf("%s: %s", n.ID, out)
+			}
+		}
+		for _, s := range target.Seen() {
+			if s.At() > met {
+				t.Errorf("%s was called, although no operator chose a side", s.Key)
+			}
+		}
+		n1.Stop()
+		n2.Stop()
+		recoverAlone(n2)
+		n2.Start()
+		if err := n1.Launch(); err != nil {
+			t.Fatal(err)
+		}
+		stopped(n1)
+	}
+	fires()
+	if err := n2.AwaitReady(); err != nil {
+		t.Error(err)
+	}
+	keys := map[string]int{}
+	for _, s := range target.Seen() {
+		if keys[s.Key]++; keys[s.Key] == 2 && s.At() > met {
+			t.Errorf("%s was called twice", s.Key)
+		}
+	}
+}
+
 // TestCopyOfAFrozenNode: a copy of n3's directory is started elsewhere while n3 is frozen for longer than the leader asks
 // for it. The copy is not taken in, and n3 goes on as the member that it was.
 func TestCopyOfAFrozenNode(t *testing.T) {

@@ -24,6 +24,8 @@ type Node struct {
 	Index uint64 `json:"index" codec:"x"`
 	// Removed keeps the row of a member that was removed: its directory must not come back.
 	Removed bool `json:"removed,omitempty" codec:"r,omitempty"`
+	// GivenUp says that a recovery removed it, and not an operator: its directory may have been recovered too.
+	GivenUp bool `json:"given_up,omitempty" codec:"u,omitempty"`
 	// Key is the hash of the key that the node joined a secure cluster with. A join that is repeated is known by it.
 	Key string `json:"key,omitempty" codec:"k,omitempty"`
 }

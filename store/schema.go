@@ -12,6 +12,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -210,12 +211,18 @@ type Info struct {
 	Want      uint32   `json:"want,omitempty"`     // group 0: how many there are to be
 	Row       GroupRow `json:"row,omitzero"`       // of a group of jobs: a copy of its row in the table of groups
 	Epoch     uint64   `json:"epoch"`
+	Recovery  string   `json:"recovery,omitempty"` // see lineage.Cluster
 	Outages   []Outage `json:"outages,omitempty"`
 	Hold      Hold     `json:"hold,omitzero"`
 	// Released is when a restored cluster was last released. Occurrences up to then, of jobs that are older, do not
 	// run: the cluster that the backup was taken from may have run them.
 	Released int64    `json:"released,omitempty"`
 	Security Security `json:"security,omitzero"`
+}
+
+// Cluster is the history that the state is of.
+func (i *Info) Cluster() lineage.Cluster {
+	return lineage.Cluster{ID: i.ClusterID, Epoch: i.Epoch, Recovery: i.Recovery}
 }
 
 var (

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 )
 
 // Hello is how a node introduces itself before any Raft message.
@@ -16,6 +17,7 @@ type Hello struct {
 	Group      uint32 // the Raft group that the connection is for
 	GroupID    string // drawn when the group was begun; of group 0 it is the cluster's id
 	Epoch      uint64 // of the group
+	Recovery   string // that began the epoch
 	NodeID     string
 	Replica    uint64 // which of the node's replicas of the group this is
 	InstanceID string // of the data directory: a wiped node has another one
@@ -23,6 +25,11 @@ type Hello struct {
 	// Certificate is who the node is by its certificate; zero without TLS. It is not sent: the receiver fills it in.
 	Certificate keys.Peer
 	Index       uint64 // the log entry that last changed what the node knows of its membership; 0: nothing known
+}
+
+// Cluster is the history that the replica is of.
+func (h *Hello) Cluster() lineage.Cluster {
+	return lineage.Cluster{ID: h.ClusterID, Epoch: h.Epoch, Recovery: h.Recovery}
 }
 
 // Handshake is what a node says of itself and what it demands of others.
@@ -93,7 +100,7 @@ func appendHello(b []byte, h Hello) ([]byte, error) {
 	for _, n := range []uint64{h.Epoch, h.Replica, h.Index} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	for _, s := range []string{h.ClusterID, h.GroupID, h.NodeID, h.InstanceID, h.Address} {
+	for _, s := range []string{h.ClusterID, h.Recovery, h.GroupID, h.NodeID, h.InstanceID, h.Address} {
 		if len(s) > maxString {
 			return nil, fmt.Errorf("transport: id of %d bytes in handshake", len(s))
 		}
@@ -118,7 +125,7 @@ func decodeHello(b []byte) (Hello, error) {
 	for _, n := range []*uint64{&h.Epoch, &h.Replica, &h.Index} {
 		*n, b = binary.BigEndian.Uint64(b), b[8:]
 	}
-	for _, s := range []*string{&h.ClusterID, &h.GroupID, &h.NodeID, &h.InstanceID, &h.Address} {
+	for _, s := range []*string{&h.ClusterID, &h.Recovery, &h.GroupID, &h.NodeID, &h.InstanceID, &h.Address} {
 		if len(b) == 0 || len(b)-1 < int(b[0]) {
 			return Hello{}, errMalformed
 		}

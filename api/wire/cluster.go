@@ -238,6 +238,7 @@ type JoinRequest struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 	ClusterID  string            `json:"cluster_id,omitempty"` // the cluster that its directory belongs to, if it does
 	Epoch      uint64            `json:"epoch,omitempty"`
+	Recovery   string            `json:"recovery,omitempty"`
 	// Member is refused: a member says what it is to the leader, over a connection of its own.
 	Member bool `json:"member,omitempty"`
 
@@ -252,7 +253,8 @@ type JoinRequest struct {
 type JoinReply struct {
 	ClusterID string `json:"cluster_id"`
 	Epoch     uint64 `json:"epoch"`
-	Index     uint64 `json:"index"` // the log entry that made it a member, or moved it
+	Recovery  string `json:"recovery,omitempty"` // that began the epoch
+	Index     uint64 `json:"index"`              // the log entry that made it a member, or moved it
 	Leader    string `json:"leader"`
 
 	Certificate []byte `json:"certificate,omitempty"` // of the node, in DER
@@ -305,6 +307,7 @@ type NodeInfo struct {
 	InstanceID string      `json:"instance_id"`
 	ClusterID  string      `json:"cluster_id"`
 	Epoch      uint64      `json:"epoch"`
+	Recovery   string      `json:"recovery,omitempty"` // that began the epoch
 	Address    string      `json:"address"`
 	Version    string      `json:"version"`
 	Level      int         `json:"level"`
@@ -321,6 +324,7 @@ type LogHash struct {
 	NodeID    string `json:"node_id"`
 	ClusterID string `json:"cluster_id"`
 	Epoch     uint64 `json:"epoch"`
+	Recovery  string `json:"recovery,omitempty"` // that began the epoch
 	Group     uint32 `json:"group"`
 	Index     uint64 `json:"index"`          // that was asked about
 	Hash      string `json:"hash,omitempty"` // over all entries up to it; empty: not known

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/fsm/chain"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -35,14 +36,15 @@ func With(ctx context.Context, c *client.Client, ends []datadir.End) (out []Resu
 			what = fmt.Sprintf("the state of group %d", e.Group)
 		}
 		h, err := c.LogHash(ctx, e.Group, e.Index)
+		its := lineage.Cluster{ID: h.ClusterID, Epoch: h.Epoch, Recovery: h.Recovery}
 		switch {
 		case job.CodeOf(err) == job.CodeNotFound && e.Group != 0:
 			one.Text = what + " cannot be compared: that node has no replica of it"
 		case err != nil:
 			return nil, err
-		case h.ClusterID != e.ClusterID || h.Epoch != e.Epoch:
-			one.Text = fmt.Sprintf("%s cannot be compared: it belongs to cluster %s, epoch %d, and node %s to "+
-				"cluster %s, epoch %d", what, e.ClusterID, e.Epoch, h.NodeID, h.ClusterID, h.Epoch)
+		case e.Cluster.Compare(its) != lineage.Same:
+			one.Text = fmt.Sprintf("%s cannot be compared: it belongs to cluster %s, and node %s to cluster %s", what,
+				e.Cluster, h.NodeID, its)
 		case h.Hash == "" && e.Index < h.Oldest:
 			one.Text = fmt.Sprintf("%s cannot be compared: it ends at entry %d, and node %s only remembers entries "+
 				"from %d on",

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -23,6 +24,7 @@ type Header struct {
 	ClusterID string `json:"cluster_id"`
 	Group     uint32 `json:"group"`
 	Epoch     uint64 `json:"epoch"`
+	Recovery  string `json:"recovery,omitempty"`
 	Size      int64  `json:"size"` // of the state that follows
 	Sum       uint32 `json:"sum"`  // its CRC-32C
 
@@ -38,6 +40,11 @@ type Header struct {
 var magic = [8]byte{'C', 'A', 'R', 'I', 'L', 'L', 'O', 'N'}
 
 const maxHeader = 1 << 16
+
+// Cluster is the history that the state is of.
+func (h *Header) Cluster() lineage.Cluster {
+	return lineage.Cluster{ID: h.ClusterID, Epoch: h.Epoch, Recovery: h.Recovery}
+}
 
 // Encode is the header as it stands in a stream.
 func (h Header) Encode() []byte {
@@ -140,7 +147,8 @@ func Open(st *store.Store, dir string) (h Header, size int64, rc io.ReadCloser, 
 		return h, 0, nil, err
 	}
 	h = Header{Format: c.Info.Format, Index: c.Counters.Index, Term: c.Counters.Term, Chain: c.Counters.Chain,
-		ClusterID: c.Info.ClusterID, Group: c.Info.Group, Epoch: c.Info.Epoch, Size: c.Size, Sum: c.Sum,
+		ClusterID: c.Info.ClusterID, Group: c.Info.Group, Epoch: c.Info.Epoch,
+		Recovery: c.Info.Recovery, Size: c.Size, Sum: c.Sum,
 		Level: c.Info.Level, Jobs: c.Counters.Jobs, Mark: c.Counters.Mark}
 	if c.Info.Group == 0 {
 		h.Groups = c.Info.Groups

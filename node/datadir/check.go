@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -27,11 +28,10 @@ type CheckResult struct {
 
 // End is the last entry in a state, and what the state is of.
 type End struct {
-	Group     uint32
-	ClusterID string
-	Epoch     uint64
-	Index     uint64
-	Chain     uint64
+	Group   uint32
+	Cluster lineage.Cluster
+	Index   uint64
+	Chain   uint64
 }
 
 // Check verifies a data directory without changing it: the invariants of the state, and that log, snapshot and state
@@ -72,7 +72,7 @@ func Check(dir string) (CheckResult, error) {
 		if group == 0 {
 			res.Stats, res.Index, res.Term, res.Chain = one.Stats, one.Index, one.Term, one.Chain
 		}
-		res.Ends = append(res.Ends, End{group, one.Stats.Info.ClusterID, one.Stats.Info.Epoch, one.Index, one.Chain})
+		res.Ends = append(res.Ends, End{group, one.Stats.Info.Cluster(), one.Index, one.Chain})
 		for _, p := range one.Problems {
 			res.Problems = append(res.Problems, inGroup(group, errors.New(p)).Error())
 		}

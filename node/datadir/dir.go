@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -71,6 +72,7 @@ type Identity struct {
 type ClusterIdentity struct {
 	ClusterID string `json:"cluster_id,omitempty"`
 	Epoch     uint64 `json:"epoch,omitempty"`
+	Recovery  string `json:"recovery,omitempty"`     // that began the epoch
 	Index     uint64 `json:"joined_index,omitempty"` // the log entry with its row
 	CA        string `json:"ca,omitempty"`           // hash of the cluster's CA; empty: it is plain
 
@@ -80,6 +82,11 @@ type ClusterIdentity struct {
 
 	// Formation is how the nodes of --cluster begin it; nil: it was begun otherwise.
 	Formation *Formation `json:"formation,omitempty"`
+}
+
+// Cluster is the history that the directory belongs to, before it has a state that says so.
+func (c *ClusterIdentity) Cluster() lineage.Cluster {
+	return lineage.Cluster{ID: c.ClusterID, Epoch: c.Epoch, Recovery: c.Recovery}
 }
 
 // Dir is an opened data directory.

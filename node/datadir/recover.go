@@ -2,6 +2,7 @@ package datadir
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,6 +41,8 @@ type Recovered struct {
 	NewKey bool `json:"new_key,omitempty"`
 	// Renamed are jobs whose name another one has: replicas of several groups end at different moments.
 	Renamed []Renamed `json:"renamed,omitempty"`
+
+	recovery string // see lineage.Cluster
 }
 
 // Recover mends a data directory that no node has open. peers are node ids and addresses.
@@ -293,6 +296,7 @@ func (m *mending) beginAgain(addr string, r *Recovered) error {
 	if err := d.Save(); err != nil {
 		return err
 	}
+	r.recovery = strings.ToLower(rand.Text())
 	least := uint64(0) // one epoch for all: a replica that has no state yet goes by that of group 0
 	for i, f := range m.files {
 		s := m.states[i]
@@ -454,6 +458,7 @@ func (f *Files) raiseEpoch(d *Dir, states []*restoredState, least uint64, r *Rec
 	if r.KeysLost {
 		info.Security = store.Security{}
 	}
+	info.Recovery = r.recovery
 	b.SetInfo(info)
 	if info.Group != 0 {
 		return b.Commit()
@@ -462,7 +467,7 @@ func (f *Files) raiseEpoch(d *Dir, states []*restoredState, least uint64, r *Rec
 	err = b.EachNode(func(n store.Node) {
 		switch {
 		case n.ID != d.NodeID && !n.Removed:
-			n.Removed, n.Leaving, n.Index = true, false, b.C.Index
+			n.Removed, n.GivenUp, n.Leaving, n.Index = true, true, false, b.C.Index
 		case (r.KeysLost || r.NewKey) && n.ID == d.NodeID && n.Key != "":
 			n.Key, n.Leaving = "", false // it gets another one
 		case n.ID == d.NodeID && n.Leaving:

@@ -374,6 +374,7 @@ func (c *RestoreConfig) changeStates(d *Dir, states []*restoredState, sec store.
 func (c *RestoreConfig) change(b *store.Batch, d *Dir, states []*restoredState, sec store.Security, epoch uint64,
 	r *Restored) error {
 	info := b.Info()
+	info.Recovery = "" // it is another cluster
 	err := nextEpoch(b, &info, epoch)
 	if err == nil {
 		err = b.DropNodes()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/fsm/chain"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -20,15 +21,18 @@ type Stopped struct {
 	Node   string      `json:"by_node,omitempty"` // the member it was heard from; empty: not known
 	At     job.Instant `json:"at"`                // when it was found out, by the node's own clock
 
-	Own   uint64 `json:"own_epoch,omitempty"` // of StoppedSuperseded
-	Epoch uint64 `json:"epoch,omitempty"`     // that of the cluster by then
-	Index uint64 `json:"index,omitempty"`     // of StoppedDiffers: the states differ at this entry, or before it
+	Own      uint64 `json:"own_epoch,omitempty"` // of StoppedSuperseded and StoppedRival
+	Epoch    uint64 `json:"epoch,omitempty"`     // that of the other node by then
+	Recovery string `json:"recovery,omitempty"`  // that began it
+	Index    uint64 `json:"index,omitempty"`     // of StoppedDiffers: the states differ at this entry, or before it
 }
 
 const (
 	// StoppedSuperseded is the reason of a replica that heard of a later epoch of its cluster: that was recovered
 	// without this node, and what the directory has is from before that.
 	StoppedSuperseded = "superseded"
+	// StoppedRival is the reason of a replica that heard of another recovery of its cluster, to the same epoch.
+	StoppedRival = "rival"
 	// StoppedDiffers is the reason of a replica whose state is another one than the leader's.
 	StoppedDiffers = "differs"
 )
@@ -37,19 +41,28 @@ const (
 // another one. It is not written down: the addresses, or what is there, may be put right.
 const StoppedOtherCluster = "other_cluster"
 
-// Superseded is why the replica of a group takes no part that is at an epoch, while a node of its cluster is at a later
-// one.
-func Superseded(group uint32, own, epoch uint64, node string, at job.Instant) Stopped {
+// Superseded is why the replica of a group takes no part that is of one history of its cluster, while a node is of a
+// later one, or of one that stands beside it.
+func Superseded(group uint32, own, other lineage.Cluster, node string, at job.Instant) Stopped {
 	what := "this node's data"
 	if group != 0 {
 		what = fmt.Sprintf("this node's replica of group %d", group)
 	}
-	return Stopped{Group: group, Reason: StoppedSuperseded, Own: own, Epoch: epoch, Node: node, At: at,
+	s := Stopped{Group: group, Reason: StoppedSuperseded, Own: own.Epoch, Epoch: other.Epoch,
+		Recovery: other.Recovery, Node: node, At: at,
 		Text: fmt.Sprintf("%s is from before the recovery (it is of epoch %d, and node %[4]s says that the cluster "+
-			"is at epoch %[3]d): it takes no part in the cluster", what, own, epoch, node),
+			"is at epoch %[3]d): it takes no part in the cluster", what, own.Epoch, other.Epoch, node),
 		Remedy: "empty its data directory and let it rejoin; or, only if this side should continue instead, stop " +
 			"node " +
 			node + " and the nodes with it for good, and run `carillon cluster recover` here"}
+	if own.Compare(other) == lineage.Rival {
+		s.Reason = StoppedRival
+		s.Text = fmt.Sprintf("%s and node %s were both recovered, each without the other, to epoch %d: neither takes "+
+			"part in the cluster", what, node, own.Epoch)
+		s.Remedy = "choose the side that is to continue: stop both, run `carillon cluster recover` there, and start " +
+			"it; empty the data directory of the other, and let it rejoin"
+	}
+	return s
 }
 
 // Difference is how the state of a group was found to be another one than the leader's.
@@ -128,13 +141,18 @@ func (d *Dir) Stop(s Stopped) error {
 	return nil
 }
 
-// StoppedIn is what was written down about the replica of a group that is at an epoch; nil: nothing that counts.
-func (d *Dir) StoppedIn(group uint32, epoch uint64) *Stopped {
+// StoppedIn is what was written down about the replica of a group; nil: nothing that counts. own is the history that it
+// is of.
+func (d *Dir) StoppedIn(group uint32, own lineage.Cluster) *Stopped {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := stoppedIn(d.Stopped, group)
-	if s != nil && s.Reason == StoppedSuperseded && s.Epoch <= epoch {
-		return nil // it is at that epoch by now
+	if s == nil || s.Reason != StoppedSuperseded && s.Reason != StoppedRival {
+		return s
+	}
+	switch own.Compare(lineage.Cluster{ID: own.ID, Epoch: s.Epoch, Recovery: s.Recovery}) {
+	case lineage.Same, lineage.Earlier:
+		return nil // it was recovered, or joined anew, since
 	}
 	return s
 }

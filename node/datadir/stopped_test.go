@@ -1,6 +1,10 @@
 package datadir
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/internal/lineage"
+)
 
 // Why a node takes no part is in node.json, and whatever is written there later leaves it.
 func TestStoppedIsWrittenDown(t *testing.T) {
@@ -32,7 +36,7 @@ func TestStoppedIsWrittenDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := again.StoppedIn(0, 4); len(again.Stopped) != 1 || s == nil || *s != want || again.ClusterID != "c" || again.Epoch != 4 ||
+	if s := again.StoppedIn(0, lineage.Cluster{ID: "c", Epoch: 4}); len(again.Stopped) != 1 || s == nil || *s != want || again.ClusterID != "c" || again.Epoch != 4 ||
 		len(again.Replicas) != 1 {
 		t.Errorf("%+v, %+v", again.Stopped, again.Identity)
 	}

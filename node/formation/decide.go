@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -18,12 +19,17 @@ type State struct {
 	Node      store.Node `json:"node"` // the row that it is to have
 	ClusterID string     `json:"cluster_id,omitempty"`
 	Epoch     uint64     `json:"epoch,omitempty"`
+	Recovery  string     `json:"recovery,omitempty"`
 	List      []string   `json:"list,omitempty"` // of --cluster; none: it was started without
 	// Ballot is what it has promised: the founder itself what it offers, and, of a cluster that was formed by a list,
 	// how that was founded.
 	Ballot  datadir.Ballot `json:"ballot,omitzero"`
 	Members []store.Node   `json:"members,omitempty"` // with which the cluster was founded
 	Admin   store.Token    `json:"admin,omitzero"`
+}
+
+func (s *State) cluster() lineage.Cluster {
+	return lineage.Cluster{ID: s.ClusterID, Epoch: s.Epoch, Recovery: s.Recovery}
 }
 
 // Answer is what came from an address.
@@ -123,15 +129,20 @@ func belong(in Input) (Decision, bool) {
 		if in.Answers[addr].Err != nil || s.ClusterID == "" {
 			continue
 		}
-		if len(formed) > 0 && s.ClusterID != first.ClusterID {
-			return Decision{Do: Refuse,
-				Text: fmt.Sprintf("the node at %s belongs to cluster %s, and the one at %s to cluster %s", formed[0],
-					first.ClusterID, addr, s.ClusterID),
-				Remedy: "find out which cluster is the right one; stop the nodes of the other one, empty their data " +
-					"directories, and start them again"}, true
-		}
 		if len(formed) == 0 {
 			first = s
+		}
+		switch first.cluster().Compare(s.cluster()) {
+		case lineage.Stranger, lineage.Rival:
+			return Decision{Do: Refuse,
+				Text: fmt.Sprintf("the node at %s belongs to cluster %s, and the one at %s to cluster %s", formed[0],
+					first.cluster(), addr, s.cluster()),
+				Remedy: "find out which cluster is the right one; stop the nodes of the other one, empty their data " +
+					"directories, and start them again"}, true
+		case lineage.Earlier: // a recovery gave it up
+			continue
+		case lineage.Later:
+			first, formed = s, nil
 		}
 		formed = append(formed, addr)
 		if sameList(in, s) && s.founded(in.Self.Node, in.Self.Ballot) {

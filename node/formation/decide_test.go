@@ -30,6 +30,12 @@ func formed(s State, cluster string, members ...State) State {
 	return s
 }
 
+// recovered is one of a cluster that was recovered.
+func recovered(s State, epoch uint64, recovery string) State {
+	s.Epoch, s.Recovery = epoch, recovery
+	return s
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	var none datadir.Ballot
@@ -83,6 +89,11 @@ func TestDecide(t *testing.T) {
 		})}, false, Join, "", nil},
 		{"two clusters", a, map[string]State{"b:1": formed(b, "x"), "c:1": formed(c, "y")}, false, Refuse,
 			"the node at b:1 belongs to cluster x, and the one at c:1 to cluster y", nil},
+		{"one that a recovery gave up", a, map[string]State{"b:1": formed(b, "x"), "c:1": recovered(formed(c, "x"), 1, "r")},
+			false, Join, "", nil},
+		{"two recoveries", a, map[string]State{"b:1": recovered(formed(b, "x"), 1, "r"),
+			"c:1": recovered(formed(c, "x"), 1, "s")}, false, Refuse,
+			"the node at b:1 belongs to cluster x (epoch 1), and the one at c:1 to cluster x (epoch 1)", nil},
 		{"another list", a, map[string]State{"b:1": b, "c:1": fresh("c:1", one, "a:1", "c:1")}, false, Refuse,
 			"this node was started with --cluster a:1,b:1,c:1, and node nc at c:1 with --cluster a:1,c:1", nil},
 		{"without a list", a, map[string]State{"b:1": change(b, func(s *State) { s.List = nil })}, false, Refuse,
@@ -114,6 +125,9 @@ func TestDecide(t *testing.T) {
 			}
 			d := Decide(Input{Self: tc.self, Address: tc.self.Node.Address, List: abc, Answers: answers,
 				Vouched: tc.vouched})
+			if tc.name == "one that a recovery gave up" && !slices.Equal(d.Addrs, []string{"c:1"}) {
+				t.Errorf("it joins %v", d.Addrs)
+			}
 			if d.Do != tc.want || !strings.Contains(d.Text, tc.text) || (d.Do <= Refuse) != (d.Remedy != "") {
 				t.Errorf("%+v", d)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/internal/event"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
@@ -29,7 +30,7 @@ const Path = "/internal/v1/formation"
 // Members is what formation needs of the node's membership.
 type Members interface {
 	Introduce() store.Node
-	Cluster() (id string, epoch uint64)
+	Cluster() lineage.Cluster
 	Identity() datadir.ClusterIdentity
 	// SaveIdentity changes what the data directory says about the cluster. When that is on the disk, and before others
 	// may hear of it, then is called; nil: nothing.
@@ -69,7 +70,7 @@ type Former struct {
 // to find the others.
 func New(o Options) (*Former, error) {
 	f := &Former{o: o, list: Sorted(o.List)}
-	if id, _ := o.Members.Cluster(); id != "" {
+	if o.Members.Cluster().ID != "" {
 		return f, nil
 	}
 	return f, CheckSelf(o.List, o.Advertise)
@@ -110,7 +111,8 @@ func Others(list []string, advertise string) []string {
 func (f *Former) State() State {
 	m := f.o.Members
 	s := State{Node: m.Introduce(), List: f.list}
-	s.ClusterID, s.Epoch = m.Cluster()
+	c := m.Cluster()
+	s.ClusterID, s.Epoch, s.Recovery = c.ID, c.Epoch, c.Recovery
 	if p := m.Identity().Formation; p != nil {
 		s.Ballot, s.Members, s.Admin = p.Ballot, p.Members, p.Admin
 		if len(s.List) == 0 {
@@ -164,7 +166,7 @@ func (f *Former) Run(ctx context.Context) error {
 	}
 	f.o.Members.Waits("no node was asked yet", "wait a moment")
 	for {
-		if id, _ := f.o.Members.Cluster(); id != "" {
+		if f.o.Members.Cluster().ID != "" {
 			return nil
 		}
 		pause, err := f.step(ctx)
@@ -247,24 +249,25 @@ func (f *Former) found(d Decision) error {
 		return err
 	}
 	ballot := f.State().Ballot
-	return f.begin(id, 0, datadir.Formation{List: f.list, Ballot: ballot, Members: d.Members, Admin: admin}, "founder")
+	return f.begin(lineage.Cluster{ID: id}, datadir.Formation{List: f.list, Ballot: ballot, Members: d.Members,
+		Admin: admin}, "founder")
 }
 
 // adopt belongs to a cluster that another node founded with this one.
 func (f *Former) adopt(from State) error {
-	return f.begin(from.ClusterID, from.Epoch, datadir.Formation{List: f.list, Ballot: from.Ballot,
+	return f.begin(from.cluster(), datadir.Formation{List: f.list, Ballot: from.Ballot,
 		Members: from.Members, Admin: from.Admin}, "member")
 }
 
-func (f *Former) begin(id string, epoch uint64, r datadir.Formation, as string) error {
+func (f *Former) begin(of lineage.Cluster, r datadir.Formation, as string) error {
 	err := f.o.Members.SaveIdentity(func(c *datadir.ClusterIdentity) {
-		c.ClusterID, c.Epoch, c.Formation = id, epoch, &r
+		c.ClusterID, c.Epoch, c.Recovery, c.Formation = of.ID, of.Epoch, of.Recovery, &r
 	}, func() error { return f.o.Bootstrap(Servers(r.Members)) })
 	if err != nil {
 		return fmt.Errorf("form the cluster: %w", err)
 	}
 	f.o.Members.Waits("", "")
-	f.o.Logger.Info("formed a cluster", event.Formed, "cluster", id, "nodes", len(r.Members), "as", as)
+	f.o.Logger.Info("formed a cluster", event.Formed, "cluster", of.ID, "nodes", len(r.Members), "as", as)
 	return nil
 }
 
@@ -297,7 +300,7 @@ func (f *Former) join(ctx context.Context, addrs []string) time.Duration {
 // there is of its cluster stands still if they belong to another: it was begun by mistake, or they were. One with
 // further members goes on, or an address in a unit file that became that of another cluster would stop it, and says so.
 func (f *Former) Look(ctx context.Context) {
-	own, _ := f.o.Members.Cluster()
+	own := f.o.Members.Cluster().ID
 	if own == "" || len(f.list) == 0 {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/store"
@@ -87,7 +88,7 @@ func (p *proc) kill() {
 }
 
 func (p *proc) Introduce() store.Node             { return p.node }
-func (p *proc) Cluster() (string, uint64)         { return p.memory.ClusterID, 0 }
+func (p *proc) Cluster() lineage.Cluster          { return p.memory.Cluster() }
 func (p *proc) Identity() datadir.ClusterIdentity { return p.memory }
 func (p *proc) SaveIdentity(change func(*datadir.ClusterIdentity), then func() error) error {
 	h := clone(p.memory)

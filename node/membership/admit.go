@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/event"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -187,7 +188,6 @@ const maxRowField = 255
 
 // admissible checks what does not depend on the other members.
 func (m *Members) admissible(rq wire.JoinRequest) error {
-	id, epoch := m.Cluster()
 	if err := datadir.CheckNodeID(rq.NodeID); err != nil {
 		return job.Invalid("node_id", "", "%v", err)
 	}
@@ -201,15 +201,13 @@ func (m *Members) admissible(rq wire.JoinRequest) error {
 	if m.o.Trusting {
 		return nil
 	}
-	switch {
-	case rq.ClusterID != "" && rq.ClusterID != id:
-		return job.Errorf(job.CodeState, "name a node of the right cluster, or empty the data directory",
-			"this is cluster %s, but the data directory of node %s belongs to cluster %s", id, rq.NodeID, rq.ClusterID)
-	case rq.ClusterID != "" && rq.Epoch != epoch:
-		return job.Errorf(job.CodeState, "empty the data directory and join again",
-			"the cluster was recovered or restored and is at epoch %d; the data directory of node %s is from epoch %d",
-			epoch, rq.NodeID, rq.Epoch)
-	case rq.Level < level:
+	if rq.ClusterID != "" {
+		its := lineage.Cluster{ID: rq.ClusterID, Epoch: rq.Epoch, Recovery: rq.Recovery}
+		if why, remedy := lineage.Differ(m.id(), m.Cluster(), rq.NodeID, its); why != "" {
+			return job.Errorf(job.CodeState, remedy, "%s", why)
+		}
+	}
+	if rq.Level < level {
 		return job.Errorf(job.CodeState, "start it with the carillon that the others run",
 			"the cluster is at feature level %d and node %s (version %s) supports levels up to %d",
 			level, rq.NodeID, rq.Version, rq.Level)

@@ -14,7 +14,7 @@ import (
 // Only what answers there counts. A node of a cluster with further members is not refused: that cluster must not stop
 // because an address in a unit file has become that of another one.
 func (m *Members) CheckJoin(ctx context.Context) error {
-	own, _ := m.Cluster()
+	own := m.Cluster().ID
 	rows, err := m.Rows()
 	if err != nil || own == "" || len(rows) != 1 || rows[m.id()].Instance != m.o.Instance {
 		return err

@@ -117,7 +117,7 @@ func (m *Members) Get(ctx context.Context, addr, path string, out any) error {
 // them as voters, and a row says which data directory has the vote.
 func (m *Members) putFounders(prop forward.Proposer, term uint64) error {
 	f := m.Identity().Formation
-	if _, epoch := m.Cluster(); f == nil || epoch != 0 {
+	if f == nil || m.Cluster().Epoch != 0 {
 		return nil
 	}
 	for _, row := range f.Members {

@@ -10,15 +10,16 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
 // Hello is how this node introduces itself to another.
 func (m *Members) Hello() transport.Hello {
-	id, epoch := m.Cluster()
+	c := m.Cluster()
 	h := transport.Hello{
-		ClusterID: id, Group: m.group(), Epoch: epoch,
+		ClusterID: c.ID, Group: m.group(), Epoch: c.Epoch, Recovery: c.Recovery,
 		NodeID: m.id(), Replica: m.number(), InstanceID: m.o.Instance, Address: m.address(),
 	}
 	if of := m.o.Of; of != nil {
@@ -46,25 +47,22 @@ func (m *Members) Check(h transport.Hello) error {
 		return nil
 	}
 	m.hearHello(h, "")
-	id, epoch := m.Cluster()
-	switch {
-	case id == "":
+	own := m.Cluster()
+	if own.ID == "" {
 		return errors.New(NotJoined)
-	case h.ClusterID != id:
-		return fmt.Errorf("node %s is in cluster %s, and node %s in %q: they do not talk to each other; check "+
-			"--join and the addresses", m.id(), id, h.NodeID, h.ClusterID)
+	}
+	why, remedy := lineage.Differ(m.id(), own, h.NodeID, h.Cluster())
+	switch {
+	case h.ClusterID != own.ID:
+		return fmt.Errorf("%s: %s", why, remedy)
 	case (h.Group != m.group() || h.GroupID != m.groupID()) && !mutant.On(mutant.WrongGroup):
 		return fmt.Errorf("node %s calls for group %d (%s) and reached group %d (%s) of node %s: start it with the "+
 			"carillon that the others run", h.NodeID, h.Group, h.GroupID, m.group(), m.groupID(), m.id())
 	case m.o.Of == nil && h.Replica != replica.First:
 		return fmt.Errorf("node %s calls as its replica %d of group 0, and a node has only one: start it with the "+
 			"carillon that the others run", h.NodeID, h.Replica)
-	case h.Epoch < epoch:
-		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
-			"%d): empty its data directory and let it rejoin", epoch, h.NodeID, h.Epoch)
-	case h.Epoch > epoch:
-		return fmt.Errorf("the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch "+
-			"%d): empty its data directory and let it rejoin", h.Epoch, m.id(), epoch)
+	case why != "":
+		return fmt.Errorf("%s: %s", why, remedy)
 	case m.Stopped() != nil:
 		return m.Stopped()
 	case h.NodeID == m.id():
@@ -107,12 +105,12 @@ func (m *Members) Receives(h fsm.Header) error {
 	if r := m.raft.Load(); r != nil && m.LeadsIn(r.CurrentTerm()) {
 		return errors.New("a snapshot of the term in which this node leads: a term has only one leader")
 	}
-	id, epoch := m.Cluster()
-	if m.o.Trusting || h.ClusterID == id && h.Epoch == epoch && h.Group == m.group() {
+	own, its := m.Cluster(), h.Cluster()
+	if m.o.Trusting || own.Compare(its) == lineage.Same && h.Group == m.group() {
 		return nil
 	}
-	return fmt.Errorf("a snapshot of cluster %q, group %d, epoch %d, was sent to a node of cluster %q, group %d, "+
-		"epoch %d", h.ClusterID, h.Group, h.Epoch, id, m.group(), epoch)
+	return fmt.Errorf("a snapshot of group %d of cluster %s was sent to a node with group %d of cluster %s", h.Group,
+		its, m.group(), own)
 }
 
 // Follows says whether this node follows a leader in a term.

@@ -22,7 +22,8 @@ func (m *Members) Request() wire.JoinRequest {
 	s := m.self()
 	rq := wire.JoinRequest{NodeID: s.ID, InstanceID: s.Instance, Address: s.Address, Version: s.Version,
 		Level: s.Level, Slots: s.Slots, Tags: s.Tags}
-	rq.ClusterID, rq.Epoch = m.Cluster()
+	c := m.Cluster()
+	rq.ClusterID, rq.Epoch, rq.Recovery = c.ID, c.Epoch, c.Recovery
 	return rq
 }
 
@@ -59,10 +60,11 @@ const (
 // Run gets the node into its cluster and keeps its row true.
 func (m *Members) Run(ctx context.Context) {
 	enter := m.join
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { m.watchGivenUp(ctx) })
 	if f := m.o.Former; f != nil {
 		enter = f.Run
-		var watching sync.WaitGroup
-		defer watching.Wait()
 		watching.Go(func() { f.Watch(ctx) })
 	}
 	if servers := m.Configured(); len(servers) == 0 && (len(m.o.Join) > 0 || m.o.Former != nil) {
@@ -160,7 +162,7 @@ func (m *Members) search(ctx context.Context, addrs []string,
 
 // joined keeps what the leader said, before anything else may happen.
 func (m *Members) joined(r wire.JoinReply) error {
-	if id, _ := m.Cluster(); id != "" && id != r.ClusterID {
+	if id := m.Cluster().ID; id != "" && id != r.ClusterID {
 		return job.Errorf(job.CodeState, "empty the data directory, or name a node of the right cluster",
 			"the data directory belongs to cluster %s, but this is cluster %s", id, r.ClusterID)
 	}
@@ -173,7 +175,7 @@ func (m *Members) joined(r wire.JoinReply) error {
 	defer m.saving.Unlock()
 	m.mu.Lock()
 	h := m.identity
-	h.ClusterID, h.Epoch, h.Index = r.ClusterID, r.Epoch, r.Index
+	h.ClusterID, h.Epoch, h.Recovery, h.Index = r.ClusterID, r.Epoch, r.Recovery, r.Index
 	if m.o.Keys != nil {
 		h.CA = m.o.Keys.CAHash().String()
 	}

@@ -282,7 +282,7 @@ func (m *Members) fetchKeys(ctx context.Context) {
 
 // renew gets this node a new certificate: a voter signs its own.
 func (m *Members) renew(ctx context.Context, row store.Node) error {
-	cluster, _ := m.Cluster()
+	cluster := m.Cluster().ID
 	if m.o.Keys.Whole() {
 		id := keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance, Joined: row.Index}
 		return m.o.Keys.Certify(id, hostOf(m.address()), m.o.Clock.Now())
@@ -328,7 +328,7 @@ func (m *Members) ServeCertificate(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, job.Errorf(job.CodeForbidden, "", "node %s joined with another key", row.ID))
 		return
 	}
-	cluster, _ := m.Cluster()
+	cluster := m.Cluster().ID
 	reply, err := m.certified(&admission{pub: pub, key: key, host: hostOf(row.Address),
 		id: keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance}}, row)
 	if err != nil {

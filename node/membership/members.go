@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -230,22 +231,20 @@ func (m *Members) id() string { return m.o.NodeID }
 
 func (m *Members) address() string { return m.o.Address }
 
-// Cluster is the cluster and epoch that this node belongs to: as its state says, and before it has one, as it was told
-// when it joined.
-func (m *Members) Cluster() (id string, epoch uint64) {
-	if of := m.o.Of; of != nil {
-		id, epoch = of.Control.Cluster()
-		if info := m.o.Store.Info(); info.ClusterID != "" {
-			epoch = info.Epoch
-		}
-		return id, epoch
-	}
+// Cluster is the history that this node's replica is of: as its state says, and before it has one, as it was told when
+// it joined.
+func (m *Members) Cluster() lineage.Cluster {
 	if info := m.o.Store.Info(); info.ClusterID != "" {
-		return info.ClusterID, info.Epoch
+		return info.Cluster()
+	}
+	if of := m.o.Of; of != nil {
+		return of.Control.Cluster()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return cmp.Or(m.identity.ClusterID, m.o.ClusterID), m.identity.Epoch
+	c := m.identity.Cluster()
+	c.ID = cmp.Or(c.ID, m.o.ClusterID)
+	return c
 }
 
 // self is the row that this node should have.
@@ -257,9 +256,9 @@ func (m *Members) self() store.Node {
 
 // Self implements api.Cluster.
 func (m *Members) Self() wire.NodeInfo {
-	id, epoch := m.Cluster()
-	i := wire.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: id, Epoch: epoch, Address: m.address(),
-		Version: m.o.Version, Level: m.o.Level,
+	c := m.Cluster()
+	i := wire.NodeInfo{NodeID: m.id(), InstanceID: m.o.Instance, ClusterID: c.ID, Epoch: c.Epoch,
+		Recovery: c.Recovery, Address: m.address(), Version: m.o.Version, Level: m.o.Level,
 		Applied: m.o.Store.Counters().Index, Now: job.Instant(m.now()), Removed: m.Removed(), State: "stopped"}
 	if r := m.raft.Load(); r != nil {
 		_, leader := r.LeaderWithID()

@@ -170,7 +170,7 @@ func (m *Members) PrepareRotation(ctx context.Context, distrust bool) (r store.R
 	if err := m.reseal(ctx, e); err != nil {
 		return r, "", err
 	}
-	cluster, _ := m.Cluster()
+	cluster := m.Cluster().ID
 	next, err := keys.NewAuthority(cluster, m.o.Clock.Now())
 	if err != nil {
 		return r, "", err

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -53,8 +54,9 @@ func (m *Members) Rows() (map[string]store.Node, error) {
 
 // Ref is what this node's worker says about its node.
 func (m *Members) Ref() *job.NodeRef {
-	id, epoch := m.Cluster()
-	return &job.NodeRef{Cluster: id, Epoch: epoch, Instance: m.o.Instance, Address: m.address()}
+	c := m.Cluster()
+	return &job.NodeRef{Cluster: c.ID, Epoch: c.Epoch, Recovery: c.Recovery, Instance: m.o.Instance,
+		Address: m.address()}
 }
 
 // Alone says that the cluster has no other node.
@@ -80,16 +82,12 @@ func (m *Members) Standing(worker string, n job.NodeRef) (leaving bool, err erro
 	if m.o.Trusting {
 		return false, nil
 	}
-	id, epoch := m.Cluster()
+	its := lineage.Cluster{ID: n.Cluster, Epoch: n.Epoch, Recovery: n.Recovery}
+	if why, remedy := lineage.Differ(m.id(), m.Cluster(), worker, its); why != "" {
+		return false, notMember(remedy, "%s", why)
+	}
 	r, known := m.Row(worker)
 	switch {
-	case n.Cluster != id:
-		return false, notMember("check --join and the addresses", "node %s is in cluster %q, not in %s", worker,
-			n.Cluster, id)
-	case n.Epoch != epoch:
-		return false, notMember("empty its data directory and let it rejoin",
-			"the cluster was recovered or restored (epoch %d) and node %s was not part of that (epoch %d)",
-			epoch, worker, n.Epoch)
 	case !known:
 		return false, notMember("start it with --join", "node %s is not a member of the cluster", worker)
 	case r.Instance != n.Instance:

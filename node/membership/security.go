@@ -109,7 +109,7 @@ func (m *Members) authenticate(rq wire.JoinRequest) (*admission, error) {
 		}
 	}
 	by.votes = row.Voter
-	id, _ := m.Cluster()
+	id := m.Cluster().ID
 	by.id = keys.Identity{Cluster: id, Node: rq.NodeID, Instance: rq.InstanceID}
 	by.host = hostOf(rq.Address)
 	return by, nil
@@ -129,8 +129,8 @@ func hostOf(addr string) string {
 
 // certified is the answer to a node that is a member now, with its certificate if it has none.
 func (m *Members) certified(by *admission, row store.Node) (wire.JoinReply, error) {
-	r := wire.JoinReply{Leader: m.id(), Index: row.Index}
-	r.ClusterID, r.Epoch = m.Cluster()
+	c := m.Cluster()
+	r := wire.JoinReply{ClusterID: c.ID, Epoch: c.Epoch, Recovery: c.Recovery, Leader: m.id(), Index: row.Index}
 	if by == nil {
 		return r, nil
 	}

@@ -43,8 +43,9 @@ func (m *Members) LogHash(group uint32, index uint64) (wire.LogHash, error) {
 		return wire.LogHash{}, job.Errorf(job.CodeNotFound, "ask another node", "node %s has no replica of group %d",
 			m.id(), group)
 	}
-	id, epoch := m.Cluster()
-	h := wire.LogHash{NodeID: m.id(), ClusterID: id, Epoch: epoch, Group: group, Index: index}
+	c := m.Cluster()
+	h := wire.LogHash{NodeID: m.id(), ClusterID: c.ID, Epoch: c.Epoch, Recovery: c.Recovery, Group: group,
+		Index: index}
 	h.Oldest, h.Applied = f.FSM.Recent.Bounds()
 	if hash, known := f.FSM.Recent.At(index); known {
 		h.Hash = chain.Text(hash)

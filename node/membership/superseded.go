@@ -2,12 +2,17 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
 )
 
@@ -50,12 +55,22 @@ func (m *Members) askMembers(ctx context.Context) {
 		at[replica.Node(s.ID)] = string(m.AddressOf(s.ID))
 	}
 	delete(at, m.id())
-	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
-	defer cancel()
+	for _, r := range m.givenUp() {
+		at[r.ID] = r.Address
+	}
 	var asking sync.WaitGroup
 	if m.o.Former != nil {
 		asking.Go(func() { m.o.Former.Look(ctx) })
 	}
+	m.meet(ctx, at)
+	asking.Wait()
+}
+
+// meet has this node and those at addresses, by id, hear of each other's histories.
+func (m *Members) meet(ctx context.Context, at map[string]string) {
+	ctx, cancel := context.WithTimeout(ctx, whoTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
 	for _, addr := range at {
 		// Both ways are heard by: a node that was given up gets no answer by HTTP in a secure cluster, and only a probe
 		// says what the other one was told itself.
@@ -67,10 +82,45 @@ func (m *Members) askMembers(ctx context.Context) {
 	asking.Wait()
 }
 
+// givenUp are the rows of the nodes that a recovery gave up and that did not come back as members since.
+func (m *Members) givenUp() (rows []store.Node) {
+	if m.o.Of != nil || m.Cluster().Epoch == 0 {
+		return nil
+	}
+	err := m.o.Store.View(func(v *store.View) error {
+		return v.EachNode(func(r store.Node) {
+			if r.GivenUp && r.Instance != m.o.Instance {
+				rows = append(rows, r)
+			}
+		})
+	})
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		m.log("rows of the members not readable", "error", err)
+	}
+	return rows
+}
+
+const lookAgain = 5 * time.Second
+
+// watchGivenUp has the leader of a recovered cluster look again and again for nodes that the recovery gave up. They may
+// be cut off when they start, and one that was recovered as well has no other reason to talk to this cluster.
+func (m *Members) watchGivenUp(ctx context.Context) {
+	for wait.For(ctx, m.o.Pace(lookAgain)) {
+		if m.o.Tracker.Epoch() == nil {
+			continue
+		}
+		at := map[string]string{}
+		for _, r := range m.givenUp() {
+			at[r.ID] = r.Address
+		}
+		m.meet(ctx, at)
+	}
+}
+
 // hearHello looks at how another node introduced itself: to this node, which dialled the address at, or, if that is
 // empty, was dialled.
 func (m *Members) hearHello(h transport.Hello, at string) {
-	id, _ := m.Cluster()
+	id := m.Cluster().ID
 	if h.ClusterID != id || h.Group != m.group() || h.GroupID != m.groupID() {
 		return
 	}
@@ -80,43 +130,43 @@ func (m *Members) hearHello(h transport.Hello, at string) {
 			return
 		}
 	}
-	m.hear(h.Epoch, h.NodeID, h.NodeID, h.InstanceID, at)
+	m.hear(h.Cluster(), h.NodeID, h.NodeID, h.InstanceID, at)
 }
 
 // hearProbe looks at the answer of the node at an address. In a secure cluster the connection is to a node that the
 // CA vouches for.
 func (m *Members) hearProbe(s *probeReply, at string) {
-	id, _ := m.Cluster()
-	if s.ClusterID != id {
-		return
-	}
-	epoch, by := s.Epoch, s.NodeID
-	if h := s.Stopped; h != nil && h.Group == m.group() && h.Epoch > epoch {
+	its := lineage.Cluster{ID: s.ClusterID, Epoch: s.Epoch, Recovery: s.Recovery}
+	m.hear(its, s.NodeID, s.NodeID, s.InstanceID, at)
+	if h := s.Stopped; h != nil && h.Group == m.group() {
 		// It was told itself, and may be the only one left that was.
-		epoch, by = h.Epoch, h.Node
+		its.Epoch, its.Recovery = h.Epoch, h.Recovery
+		m.hear(its, h.Node, s.NodeID, s.InstanceID, at)
 	}
-	m.hear(epoch, by, s.NodeID, s.InstanceID, at)
 }
 
-// hear acts on the word of a node of this cluster that one of them, by, is at an epoch.
-func (m *Members) hear(epoch uint64, by, node, instance, at string) {
-	_, own := m.Cluster()
-	if epoch <= own || m.o.Trusting || m.Stopped() != nil ||
-		!m.knows(node, instance, at) || mutant.On(mutant.OldEpoch) {
+// hear acts on the word of a node that one of them, by, is of a history.
+func (m *Members) hear(its lineage.Cluster, by, node, instance, at string) {
+	own := m.Cluster()
+	if r := own.Compare(its); r != lineage.Later && r != lineage.Rival {
 		return
 	}
-	m.o.Standing.Stop(datadir.Superseded(m.group(), own, epoch, by, job.Instant(m.now())))
+	if m.o.Trusting || m.Stopped() != nil || !m.knows(node, instance, at) || mutant.On(mutant.OldEpoch) {
+		return
+	}
+	m.o.Standing.Stop(datadir.Superseded(m.group(), own, its, by, job.Instant(m.now())))
 }
 
 // knows says that a node is a member as far as this one knows. The word of others counts for nothing, or any stranger
 // could stop a node. In a secure cluster a member is who has a certificate, which is looked at before. In a plain one
 // it is who has the data directory of its row, or answers where this node dials that member; a member whose row this
-// node does not have yet is known by raft's configuration. Who was removed is none.
+// node does not have yet is known by raft's configuration. Who was removed is none, and its directory cannot stop those
+// who threw it out; one that a recovery gave up may have been recovered as well.
 func (m *Members) knows(node, instance, at string) bool {
 	r, ok := m.Row(node)
 	switch {
 	case ok && r.Instance == instance:
-		return !r.Removed
+		return !r.Removed || r.GivenUp
 	case m.o.Keys != nil:
 		return true
 	}

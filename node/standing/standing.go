@@ -38,11 +38,11 @@ type Standing struct {
 // New makes the standing of a replica whose raft does not run yet.
 func New(o Options) *Standing {
 	s := &Standing{o: o, halted: make(chan struct{}), asked: make(chan struct{})}
-	epoch := o.Dir.Epoch
+	own := o.Dir.Cluster()
 	if info := o.Store.Info(); info.ClusterID != "" {
-		epoch = info.Epoch
+		own = info.Cluster()
 	}
-	if was := o.Dir.StoppedIn(o.Group, epoch); was != nil {
+	if was := o.Dir.StoppedIn(o.Group, own); was != nil {
 		s.halt(*was)
 	}
 	return s
