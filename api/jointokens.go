@@ -31,12 +31,15 @@ const (
 	maxJoinUses = 1000
 )
 
-// mayMakeVoters refuses a caller who has less than a voter: that has the keys of the cluster, and can do everything.
-func mayMakeVoters(ctx context.Context, field string) error {
-	return MayGrant(ctx, field, "give a node a vote, and with it the keys of the cluster, which allow everything")
+// mayLetIn refuses a caller who has less than a node: any of them carries out shell jobs and is given secrets.
+func mayLetIn(ctx context.Context) error {
+	return MayGrant(ctx, "", "let nodes into the cluster, which carry out shell jobs and get secrets")
 }
 
 func (c *call) createJoinToken() error {
+	if err := mayLetIn(c.r.Context()); err != nil {
+		return err
+	}
 	t := wire.JoinTokenRequest{TTL: job.Duration(time.Hour), Uses: 1}
 	if len(c.body) > 0 {
 		if err := job.DecodeStrict(c.body, &t); err != nil {
@@ -49,11 +52,6 @@ func (c *call) createJoinToken() error {
 	case t.Uses < 1 || t.Uses > maxJoinUses:
 		return job.Invalid("uses", "use the number of nodes that will join", "%d is not between 1 and %d", t.Uses,
 			maxJoinUses)
-	}
-	if t.Voter {
-		if err := mayMakeVoters(c.r.Context(), "voter"); err != nil {
-			return err
-		}
 	}
 	rq, err := c.request()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// PutNode writes a member's row. Index and JoinedAt are set in apply.
+// PutNode writes a member's row. Index, Vote and JoinedAt are set in apply.
 type PutNode struct {
 	Head `codec:"h"`
 	Node store.Node `codec:"n"`
@@ -62,10 +62,13 @@ func (c *PutNode) apply(a *applier) error {
 	}
 	n.Removed, n.GivenUp = false, false
 	if known && !old.Removed {
-		n.JoinedAt, n.Index, n.Key = old.JoinedAt, old.Index, cmp.Or(old.Key, n.Key)
+		n.JoinedAt, n.Index, n.Vote, n.Key = old.JoinedAt, old.Index, old.Vote, cmp.Or(old.Key, n.Key)
 		n.Leaving = n.Leaving || old.Leaving // what it says of itself when it comes back does not change that
 		if n.Address != old.Address {
 			n.Index = a.b.C.Index
+		}
+		if n.Standby != old.Standby {
+			n.Vote = a.b.C.Index
 		}
 		if sameNode(n, old) {
 			a.outcome(Outcome{Code: CodeOK})
@@ -77,7 +80,7 @@ func (c *PutNode) apply(a *applier) error {
 				return refuse("%s: carillon cluster token create makes a new one", why)
 			}
 		}
-		n.JoinedAt, n.Index = a.now, a.b.C.Index
+		n.JoinedAt, n.Index, n.Vote = a.now, a.b.C.Index, a.b.C.Index
 	}
 	a.outcome(Outcome{Code: CodeOK, Count: 1})
 	return a.b.PutNode(n)

@@ -51,8 +51,22 @@ func TestNodeRowBelongsToOneDirectory(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	w.want(CodeOK, row("n1", "i1", "a:9"))
-	if n, _ := w.node("n1"); n.Address != "a:9" || n.Index <= first.Index || n.JoinedAt != first.JoinedAt {
-		t.Errorf("%+v", n)
+	moved, _ := w.node("n1")
+	if moved.Address != "a:9" || moved.Index <= first.Index || moved.JoinedAt != first.JoinedAt ||
+		moved.Vote != first.Index {
+		t.Errorf("%+v", moved)
+	}
+	// What says whether it may vote has an index of its own.
+	vote := moved.Vote
+	for _, standby := range []bool{true, false} {
+		c := row("n1", "i1", "a:9")
+		c.Node.Standby = standby
+		w.want(CodeOK, c)
+		n, _ := w.node("n1")
+		if n.Vote <= vote || n.Index != moved.Index {
+			t.Errorf("%+v", n)
+		}
+		vote = n.Vote
 	}
 	w.check()
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -83,7 +84,7 @@ func intruder(t *testing.T, hello transport.Hello, ring *keys.Ring) *transport.R
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello.Address = ln.Addr().String()
+	hello.Address = cmp.Or(hello.Address, ln.Addr().String())
 	m := transport.NewMux(ln, transport.Options{Keys: ring})
 	served := make(chan error, 1)
 	go func() { served <- m.Serve() }()

@@ -331,7 +331,7 @@ func (n *Node) connect(g *group) error {
 	}
 	g.layer = layer
 	limits := transport.RequestLimits{Term: g.term, Room: n.disk.SnapshotRoom, LeadsIn: m.LeadsIn,
-		Ready: g.standing.Asked(), Apart: g.standing.Err}
+		Ready: g.standing.Asked(), Apart: g.standing.Err, May: m.MayCommand}
 	if n.cfg.Machine.Transport == nil { // a transport around this one sees all requests
 		limits.Follows = m.Follows
 	}

@@ -16,6 +16,7 @@ type Node struct {
 	Slots    int               `json:"slots,omitempty" codec:"s,omitempty"`
 	Tags     map[string]string `json:"tags,omitempty" codec:"t,omitempty"`
 	Standby  bool              `json:"standby,omitempty" codec:"b,omitempty"` // stays a non-voter until it is promoted
+	Vote     uint64            `json:"vote,omitempty" codec:"o,omitempty"`    // the log entry that last changed Standby
 	JoinedAt int64             `json:"joined_at" codec:"j"`                   // ms
 	Leaving  bool              `json:"leaving,omitempty" codec:"g,omitempty"` // it is removed when it has no replica
 

@@ -31,6 +31,8 @@ type RequestLimits struct {
 	Ready <-chan struct{}
 	// Apart says why this server takes no part: it answers no request and makes none. nil: it does.
 	Apart func() error
+	// May refuses the requests of a node by its certificate, whatever they are. It is not asked without TLS.
+	May func(keys.Peer) error
 }
 
 const (
@@ -43,11 +45,19 @@ const (
 )
 
 // judge refuses a request that raft would believe. It looks at the header, which is what raft takes the sender's name
-// from, at the term and at the size of a snapshot.
+// from, at whether the sender votes, at the term and at the size of a snapshot.
 func (t *RaftTransport) judge(peer Hello, rpc raft.RPC) error {
-	if h, ok := rpc.Command.(raft.WithRPCHeader); ok && peer.Certificate != (keys.Peer{}) {
-		if id := replica.Node(raft.ServerID(h.GetRPCHeader().ID)); id != peer.Certificate.Node {
-			return fmt.Errorf("a request in the name of node %q on a connection of node %q", id, peer.Certificate.Node)
+	if peer.Certificate != (keys.Peer{}) {
+		if h, ok := rpc.Command.(raft.WithRPCHeader); ok {
+			if id := replica.Node(raft.ServerID(h.GetRPCHeader().ID)); id != peer.Certificate.Node {
+				return fmt.Errorf("a request in the name of node %q on a connection of node %q", id,
+					peer.Certificate.Node)
+			}
+		}
+		if may := t.limits.May; may != nil {
+			if err := may(peer.Certificate); err != nil {
+				return err
+			}
 		}
 	}
 	switch c := rpc.Command.(type) {

@@ -465,8 +465,8 @@ func TestTokenForQueuesOnly(t *testing.T) {
 	}
 }
 
-// Nobody gives to others, or to themselves, what they do not have: the right to write shell jobs, and a vote, which has
-// the keys of the cluster.
+// Nobody gives to others, or to themselves, what they do not have: the right to write shell jobs, a place in the
+// cluster, whose nodes carry those out, and a vote, which has the keys of the cluster.
 func TestNobodyGrantsWhatTheyDoNotHave(t *testing.T) {
 	t.Parallel()
 	n := apitest.Start(t, apitest.Secure)
@@ -477,7 +477,8 @@ func TestNobodyGrantsWhatTheyDoNotHave(t *testing.T) {
 	}{
 		{"/api/v1/tokens", `{"name":"mine-%s","role":"admin","shell":true}`, "shell"},
 		{"/api/v1/tokens", `{"name":"ours-%s","role":"operator","shell":true}`, "shell"},
-		{"/api/v1/join-tokens", `{"voter":true}`, "voter"},
+		{"/api/v1/join-tokens", `{"voter":true}`, ""},
+		{"/api/v1/join-tokens", `{}`, ""},
 		{"/api/v1/cluster:promote", `{"node_id":"n1"}`, ""},
 	}
 	for _, a := range asked {

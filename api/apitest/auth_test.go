@@ -97,8 +97,9 @@ func callers3(t testing.TB, n *apitest.Node) []caller {
 	} {
 		for _, namespace := range []string{"", "default", "team-a"} {
 			name := string(role) + " of " + namespace
-			all = append(all, caller{name, n.Token(t, wire.TokenRequest{Name: strings.TrimSpace(name), Role: role, Namespace: namespace}),
-				good, namespace, 0})
+			rq := wire.TokenRequest{Name: strings.TrimSpace(name), Role: role, Namespace: namespace,
+				Shell: role == job.RoleAdmin} // routes that let nodes in ask for it
+			all = append(all, caller{name, n.Token(t, rq), good, namespace, 0})
 		}
 	}
 	forged := n.Token(t, wire.TokenRequest{Name: "forged", Role: job.RoleAdmin})

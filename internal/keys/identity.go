@@ -19,18 +19,38 @@ type Identity struct {
 	// instances of one id the one with the higher entry is the later one, which lets a node that was away while one was
 	// replaced take the word of the certificate.
 	Joined uint64
+	// Voter is the log entry at which the cluster last said that this instance may vote; 0: it never did, or not to the
+	// signer's knowledge. Raft's requests are accepted from certificates with it only. A voter signs its own: it is
+	// never in one that a leader signs for a member that asks.
+	Voter uint64
 }
+
+// FirstVoter is Voter of a node that begins a cluster. There is no log yet; its first entry is the configuration that
+// the cluster begins with.
+const FirstVoter = 1
 
 const scheme = "carillon"
 
 // URI is the identity as a certificate has it.
 func (i Identity) URI() string {
 	s := scheme + "://" + i.Cluster + "/node/" + url.PathEscape(i.Node) + "/" + url.PathEscape(i.Instance)
-	if i.Joined != 0 {
-		s += "?joined=" + strconv.FormatUint(i.Joined, 10)
+	mark := byte('?')
+	for _, p := range i.params() {
+		if *p.value != 0 {
+			s += string(mark) + p.name + "=" + strconv.FormatUint(*p.value, 10)
+			mark = '&'
+		}
 	}
 	return s
 }
+
+type param struct {
+	name  string
+	value *uint64
+}
+
+// params are what comes behind the path of the URI if it is not 0, in this order.
+func (i *Identity) params() []param { return []param{{"joined", &i.Joined}, {"voter", &i.Voter}} }
 
 // ParseURI reads what URI wrote, and nothing else: there is one text for an identity.
 func ParseURI(text string) (Identity, error) {
@@ -51,9 +71,14 @@ func ParseURI(text string) (Identity, error) {
 	if err != nil || err2 != nil {
 		return Identity{}, bad
 	}
-	if n, ok := strings.CutPrefix(query, "joined="); ok {
-		if i.Joined, err = strconv.ParseUint(n, 10, 64); err != nil {
-			return Identity{}, bad
+	for part := range strings.SplitSeq(query, "&") {
+		name, text, _ := strings.Cut(part, "=")
+		for _, p := range i.params() {
+			if name == p.name {
+				if *p.value, err = strconv.ParseUint(text, 10, 64); err != nil {
+					return Identity{}, bad
+				}
+			}
 		}
 	}
 	if i.check() != nil || i.URI() != text {

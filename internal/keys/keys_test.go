@@ -397,6 +397,7 @@ func TestRingRefuses(t *testing.T) {
 
 func FuzzParseURI(f *testing.F) {
 	f.Add("carillon://c1/node/n1/i1?joined=5")
+	f.Add("carillon://c1/node/n1/i1?joined=5&voter=7")
 	f.Add("carillon://c1/node/%2A/i1")
 	f.Fuzz(func(t *testing.T, text string) {
 		if id, err := keys.ParseURI(text); err == nil && id.URI() != text {

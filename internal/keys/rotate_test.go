@@ -157,10 +157,10 @@ func TestDistrustedCA(t *testing.T) {
 	if err := errors.Join(r.Keep(old), r.Certify(rotated, "", epoch), r.Prepare(next)); err != nil {
 		t.Fatal(err)
 	}
-	member := certify(t, old, keys.Identity{Cluster: "c1", Node: "n2", Instance: "i2"}, epoch)
+	member := certify(t, old, keys.Identity{Cluster: "c1", Node: "n2", Instance: "i2", Voter: 7}, epoch)
 	forged := certify(t, old, keys.Identity{Cluster: "c1", Node: "n2", Instance: "i2"}, epoch)
 	p, err := r.Verify([]*x509.Certificate{member})
-	if err != nil || p.CA != keys.HashOf(old.Cert) {
+	if err != nil || p.CA != keys.HashOf(old.Cert) || p.Voter != 7 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	r.Recognise(func(id keys.Identity, key keys.Hash) bool { return id.Node == "n2" && key == p.Key })
@@ -169,8 +169,8 @@ func TestDistrustedCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if got, err := r.Verify([]*x509.Certificate{member}); err != nil || got.CA != (keys.Hash{}) {
-			t.Errorf("%+v, %v", got, err)
+		if got, err := r.Verify([]*x509.Certificate{member}); err != nil || got.CA != (keys.Hash{}) || got.Voter != 0 {
+			t.Errorf("%+v, %v: what no CA vouches for says that it votes", got, err)
 		}
 		if got, err := r.Verify([]*x509.Certificate{forged, old.Cert}); err == nil {
 			t.Errorf("%+v", got)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -95,6 +96,31 @@ func (m *Members) Check(h transport.Hello) error {
 	case r.Address != h.Address && m.Override(h.NodeID) != h.Address:
 		return fmt.Errorf("node %s is known at %s and calls from %s: if it moved, the leader must learn that first; "+
 			"if its data directory was copied, stop the copy", h.NodeID, r.Address, h.Address)
+	}
+	return nil
+}
+
+// MayCommand refuses raft's requests from a node of a secure cluster that does not vote: raft itself does what any peer
+// says. Whether it votes is said by its certificate, and not by raft's configuration here, which may be from before a
+// promotion: a node that slept through that of its leader would refuse it for ever. What this node knows takes a vote
+// away only if it is newer than the certificate.
+func (m *Members) MayCommand(p keys.Peer) error {
+	if m.o.Keys == nil || m.o.Trusting {
+		return nil
+	}
+	r, known := m.Row(p.Node)
+	mark := p.Voter
+	if p.CA == (keys.Hash{}) && known && !r.Removed && !r.Standby {
+		mark = r.Vote // no CA that is known here signed its certificate: it is a member by the key in its row
+	}
+	switch {
+	case mark == 0:
+		return fmt.Errorf("node %s has no vote: only voters may command others", p.Node)
+	case known && r.Removed && r.Index > mark:
+		return fmt.Errorf("node %s "+wasRemoved, p.Node)
+	// The row of one that is being demoted comes first. Until raft's configuration follows it is needed as a voter.
+	case known && r.Standby && r.Vote > mark && !m.votes(p.Node):
+		return fmt.Errorf("node %s has no vote any more: only voters may command others", p.Node)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type keysMessage struct {
 	Keys  []byte `json:"keys,omitempty"`
 	Nonce []byte `json:"nonce,omitempty"`
 	Proof []byte `json:"proof,omitempty"`
+	Vote  uint64 `json:"vote,omitempty"` // of the receiver's row, which is to vote, or does
 }
 
 // handKeys gives a node that is to vote what it takes to lead, and has it prove that it has it.
@@ -48,13 +49,14 @@ func (m *Members) handKeys(ctx context.Context, row store.Node) error {
 	return nil
 }
 
-// give hands keys to one data directory of a member, which proves that it wrote them down.
+// give hands keys to one data directory of a member that votes or is to vote. It proves that it wrote them down, and
+// has certified itself as a voter then.
 func (m *Members) give(ctx context.Context, row store.Node, all keys.Authorities) error {
 	data, err := all.Encode()
 	if err != nil {
 		return err
 	}
-	msg := keysMessage{Keys: data, Nonce: []byte(rand.Text())}
+	msg := keysMessage{Keys: data, Nonce: []byte(rand.Text()), Vote: row.Vote}
 	var answer keysMessage
 	if err := m.internal(ctx, http.MethodPost, row, KeysPath, msg, &answer); err != nil {
 		return err
@@ -178,6 +180,11 @@ func (m *Members) takeKeys(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all, err := m.keep(msg.Keys)
+	if id, _ := m.o.Keys.Identity(); err == nil && id.Voter < msg.Vote {
+		m.followCA()
+		id.Voter = msg.Vote
+		err = m.certify(id)
+	}
 	if err != nil {
 		api.WriteError(w, err)
 		return
@@ -232,7 +239,7 @@ func (m *Members) tend(ctx context.Context) {
 	}
 	row, ok := m.Row(m.id())
 	if !ok || row.Removed || row.Instance != m.o.Instance ||
-		!m.o.Keys.Due(m.o.Clock.Now()) && m.o.Keys.Covers(hostOf(m.address())) {
+		!m.o.Keys.Due(m.o.Clock.Now()) && m.o.Keys.Covers(hostOf(m.address())) && !m.unmarked(row) {
 		return
 	}
 	if err := m.renew(ctx, row); err != nil && ctx.Err() == nil {
@@ -280,12 +287,40 @@ func (m *Members) fetchKeys(ctx context.Context) {
 	}
 }
 
-// renew gets this node a new certificate: a voter signs its own.
+// unmarked says that this node may vote, and has no certificate yet that says so although it could sign one.
+func (m *Members) unmarked(row store.Node) bool {
+	id, _ := m.o.Keys.Identity()
+	return !row.Standby && id.Voter < row.Vote && m.o.Keys.Whole()
+}
+
+// certify has this node sign its own certificate. One that says it is a voter's is not replaced by one that says so for
+// an earlier entry.
+func (m *Members) certify(id keys.Identity) error {
+	m.certifying.Lock()
+	defer m.certifying.Unlock()
+	have, _ := m.o.Keys.Identity()
+	id.Voter = max(id.Voter, have.Voter)
+	if err := m.o.Keys.Certify(id, hostOf(m.address()), m.o.Clock.Now()); err != nil {
+		return err
+	}
+	if id.Voter > have.Voter {
+		m.o.Recheck() // connections that are open have shown the one before
+	}
+	return nil
+}
+
+// renew gets this node a new certificate: a voter signs its own, and no other node says in one that it votes.
 func (m *Members) renew(ctx context.Context, row store.Node) error {
 	cluster := m.Cluster().ID
-	if m.o.Keys.Whole() {
+	switch {
+	case m.o.Keys.Whole():
 		id := keys.Identity{Cluster: cluster, Node: row.ID, Instance: row.Instance, Joined: row.Index}
-		return m.o.Keys.Certify(id, hostOf(m.address()), m.o.Clock.Now())
+		if !row.Standby {
+			id.Voter = row.Vote
+		}
+		return m.certify(id)
+	case m.votes(m.id()):
+		return errors.New("this voter signs its own certificate, and waits for the keys of the cluster")
 	}
 	key, err := m.o.Keys.Key()
 	if err != nil {

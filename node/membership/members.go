@@ -142,6 +142,8 @@ type Members struct {
 
 	lost chan string // a leader whose connection ended
 
+	certifying sync.Mutex // one certificate of this node at a time is signed by itself
+
 	saving sync.Mutex // one change of the identity in the data directory at a time; taken before mu
 
 	changing chan struct{} // holds one token: changes of the membership are made one at a time

@@ -232,8 +232,8 @@ func (k *Keys) certifySelf() error {
 	if err != nil {
 		return err
 	}
-	return k.ring.Certify(keys.Identity{Cluster: a.Cluster(), Node: k.o.Dir.NodeID, Instance: k.o.Dir.Instance}, host,
-		k.o.Now())
+	return k.ring.Certify(keys.Identity{Cluster: a.Cluster(), Node: k.o.Dir.NodeID, Instance: k.o.Dir.Instance,
+		Voter: keys.FirstVoter}, host, k.o.Now())
 }
 
 func errIsSecure(path string) error {
