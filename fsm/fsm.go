@@ -30,6 +30,8 @@ type Options struct {
 	Skip map[uint64]uint64
 	// Differs, if set, is told that this replica's state is another one than the leader's.
 	Differs func(chain.Difference)
+	// Damaged, if set, is told before Fatal that what the state file has is not what was written to it.
+	Damaged func(error)
 	// Restored, if set, is called when the state was made of a snapshot.
 	Restored func()
 	// Level is the feature level that this process supports; 0: that of the binary.
@@ -88,6 +90,10 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 		return fill(out, *p)
 	}
 	if err := f.applyAll(logs, out); err != nil {
+		if d := f.damage(err); d != nil && f.o.Damaged != nil {
+			f.o.Damaged(d)
+			err = d
+		}
 		return fill(out, f.fail(err))
 	}
 	f.Recent.Tell(f.o.Differs)
@@ -104,6 +110,21 @@ func (f *FSM) fail(err error) error {
 	f.o.Fatal(err)
 	return err
 }
+
+// damage is what is wrong with the state file, if that is why entries could not be applied. A panic may be about an
+// entry, and then every node has it; or bbolt came upon a page that makes no sense. The file tells them apart: nobody
+// writes to it now.
+func (f *FSM) damage(err error) error {
+	if errors.Is(err, store.ErrCorrupt) {
+		return fmt.Errorf("%s: %w", f.st.Path(), err)
+	}
+	if errors.Is(err, errPanic) {
+		return store.VerifyPages(f.st.Path())
+	}
+	return nil
+}
+
+var errPanic = errors.New("panic")
 
 // EntryError says that an entry of the log cannot be applied. Every node that gets to it stops there, and starting it
 // again does not help.
@@ -123,7 +144,7 @@ func (f *FSM) applyOne(b *store.Batch, l *raft.Log) (reply any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			f.o.Logger.Error("panic in apply", "index", l.Index, "panic", r, "stack", string(debug.Stack()))
-			err = &EntryError{l.Index, l.Term, fmt.Errorf("panic: %v", r)}
+			err = &EntryError{l.Index, l.Term, fmt.Errorf("%w: %v", errPanic, r)}
 		}
 	}()
 	cmd, err := Decode(l.Data)
@@ -146,7 +167,14 @@ func fill(out []any, err error) []any {
 	return out
 }
 
-func (f *FSM) applyAll(logs []*raft.Log, out []any) error {
+func (f *FSM) applyAll(logs []*raft.Log, out []any) (err error) {
+	// A damaged page number leads behind the end of the file, which would otherwise end the process without a word.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, r, debug.Stack())
+		}
+	}()
 	b, err := f.st.Begin()
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -55,6 +56,7 @@ type group struct {
 	meters *meters.Group
 	// standing says whether the replica takes part.
 	standing *standing.Standing
+	damage   error // what was found to be damaged when the files were opened
 
 	layer *transport.StreamLayer
 	trans *transport.RaftTransport
@@ -86,6 +88,7 @@ func openGroup(cfg *Config, dir *datadir.Dir, of datadir.Replica, all *meters.Me
 		},
 		Level: cfg.supports(), Applied: m.Applied, Logger: log, Fatal: cfg.Fatal,
 		Differs:        func(d chain.Difference) { g.differs(datadir.Hashed(d)) },
+		Damaged:        g.foundDamaged,
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
@@ -134,14 +137,12 @@ func (g *group) bootstrap(rc *raft.Config, trans raft.Transport, servers []raft.
 }
 
 // start runs raft.
-func (g *group) start(trans raft.Transport) (err error) {
-	defer func() { // raft panics on a hole in its log
-		if r := recover(); r != nil {
-			err = fmt.Errorf("raft could not start: %v", r)
-		}
-	}()
+func (g *group) start(trans raft.Transport) error {
 	g.lead = newLeadership(g)
 	rc := g.cfg.raftConfig(g.of.Number, g.log, g.lead.notify)
+	if g.damaged() {
+		return g.standAside(rc, trans)
+	}
 	has, err := g.files.InCluster()
 	if err != nil {
 		return err
@@ -172,15 +173,67 @@ func (g *group) start(trans raft.Transport) (err error) {
 			return errNoCluster(g.cfg.DataDir)
 		} // otherwise raft starts without a configuration and waits for a leader's word
 	}
-	if g.raft, err = raft.NewRaft(rc, g.applier, g.logs, g.logs, snapshots.Sent{Store: g.snaps}, trans); err != nil {
+	logs := raftlog.ForRaft{Log: g.logs, Damaged: g.standStill}
+	if err := g.newRaft(rc, logs, logs, snapshots.Sent{Store: g.snaps}, trans); err != nil {
+		if g.damaged() {
+			return g.standAside(rc, trans)
+		}
 		return fmt.Errorf("start raft: %w", err)
+	}
+	return g.campaignAlone()
+}
+
+// newRaft starts raft. What it reads from a damaged log ends the goroutine that reads (raftlog.ForRaft), so that is not
+// the caller's.
+func (g *group) newRaft(rc *raft.Config, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore,
+	trans raft.Transport) error {
+	err := errors.New("what it has on the disk cannot be read")
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		defer func() { // raft panics on a hole in its log
+			if r := recover(); r != nil {
+				err = fmt.Errorf("%v", r)
+			}
+		}()
+		g.raft, err = raft.NewRaft(rc, g.applier, logs, stable, snaps, trans)
+	})
+	starting.Wait()
+	if err != nil {
+		return err
 	}
 	g.newQuorum = func() *propose.Quorum {
 		return &propose.Quorum{Raft: g.raft, Transport: trans, ID: rc.LocalID, Wait: g.cfg.Raft.Election}
 	}
 	g.quorum = g.newQuorum()
 	g.members.Attach(g.raft)
-	return g.campaignAlone()
+	return nil
+}
+
+// standAside runs raft for a replica that takes no part because its files are damaged: on a log without anything in it,
+// not even a configuration, so that raft reads nothing of those files and waits for ever.
+func (g *group) standAside(rc *raft.Config, trans raft.Transport) error {
+	none := raft.NewInmemStore()
+	return g.newRaft(rc, none, none, raft.NewInmemSnapshotStore(), trans)
+}
+
+func (g *group) damaged() bool {
+	why := g.standing.Own()
+	return why != nil && why.Reason == datadir.StoppedDamaged
+}
+
+// foundDamaged is told by those who read the files. At first nobody can be told that the replica takes no part.
+func (g *group) foundDamaged(err error) {
+	if g.standing == nil {
+		g.damage = err
+		return
+	}
+	g.standStill(err)
+}
+
+// standStill has the replica take no part any more, because its files are not what was written to them. Raft's
+// goroutines call it.
+func (g *group) standStill(err error) {
+	g.standing.Stop(datadir.Damaged(g.of.Group, g.cfg.NodeID, err.Error(), job.At(g.cfg.Clock.Now())))
 }
 
 func errNoCluster(dir string) error {

@@ -142,6 +142,9 @@ func (n *Node) prepare(g *group) {
 		at.Node = g.control.standing
 	}
 	g.standing = standing.New(at)
+	if g.damage != nil {
+		g.standStill(g.damage)
+	}
 	g.members, g.keys = membership.New(n.membership(g)), n.keys
 	g.snaps.Accept, g.snaps.Room = g.receives, n.disk.CopyRoom
 }

@@ -122,7 +122,7 @@ func (b *Batch) AppendAudit(a *Audit, keep AuditBounds) error {
 	for *count++; *count > most; *count-- {
 		k, _ := ring.Cursor().First()
 		if k == nil {
-			return fmt.Errorf("%w: %s counts %d records and has none", errCorrupt, name, *count)
+			return fmt.Errorf("%w: %s counts %d records and has none", ErrCorrupt, name, *count)
 		}
 		if err := ring.Delete(k); err != nil {
 			return err

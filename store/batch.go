@@ -451,7 +451,7 @@ func (b *Batch) TrimRequests(now int64, limit int, end func(id string, outcome [
 	c := exp.Cursor()
 	for k, _ := c.First(); k != nil && len(keys) < limit; k, _ = c.Next() {
 		if len(k) < 8 {
-			return 0, errCorrupt
+			return 0, ErrCorrupt
 		}
 		if parseTime(k) > now {
 			break

@@ -103,7 +103,7 @@ func (r *reader) flag() bool { return r.u8() != 0 }
 // end is nil if everything was there and nothing is left over.
 func (r *reader) end() error {
 	if r.bad || len(r.b) != 0 {
-		return errCorrupt
+		return ErrCorrupt
 	}
 	return nil
 }

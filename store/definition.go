@@ -65,7 +65,7 @@ func DecodeDefinition(b []byte) (d Definition, err error) {
 		}
 	})
 	if r.Bad || len(r.B) > 0 {
-		return Definition{}, fmt.Errorf("%w: definition", errCorrupt)
+		return Definition{}, fmt.Errorf("%w: definition", ErrCorrupt)
 	}
 	return d, nil
 }

@@ -56,10 +56,10 @@ func (e *Ended) decode(b []byte) error {
 			}
 		}
 	default:
-		return errCorrupt
+		return ErrCorrupt
 	}
 	if r.bad {
-		return errCorrupt
+		return ErrCorrupt
 	}
 	return nil
 }

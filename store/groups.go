@@ -85,7 +85,7 @@ func (r reads) Groups() (rows []GroupRow, err error) {
 
 func decodeGroup(v []byte) (g GroupRow, err error) {
 	if err := json.Unmarshal(v, &g); err != nil {
-		return g, fmt.Errorf("%w: group: %w", errCorrupt, err)
+		return g, fmt.Errorf("%w: group: %w", ErrCorrupt, err)
 	}
 	return g, nil
 }

@@ -188,7 +188,7 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 			continue
 		}
 		if x.get(d.Job) != (spot{}) {
-			return nil, fmt.Errorf("%w: %s has two occurrence entries", errCorrupt, d.Job)
+			return nil, fmt.Errorf("%w: %s has two occurrence entries", ErrCorrupt, d.Job)
 		}
 		x.set(d.Job, packSpot(Place{Lane: d.Lane, Ready: d.Ready, At: d.At}, nil))
 		x.countState(v)
@@ -196,11 +196,11 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 	c = tx.Bucket(bucketParked).Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
 		if len(k) != 8 {
-			return nil, errCorrupt
+			return nil, ErrCorrupt
 		}
 		id := job.ID(parseU64(k))
 		if x.get(id) != (spot{}) {
-			return nil, fmt.Errorf("%w: %s is both parked and due", errCorrupt, id)
+			return nil, fmt.Errorf("%w: %s is both parked and due", ErrCorrupt, id)
 		}
 		s, _ := DecodeState(v) //nolint:errcheck // one that cannot be read is found when it is needed
 		x.set(id, packSpot(Place{Parked: true}, &s))
@@ -210,7 +210,7 @@ func buildIndex(tx *bolt.Tx, recentNames int) (*index, error) {
 	for k, v := c.First(); k != nil; k, v = c.Next() {
 		rk, err := parseRunKey(k)
 		if err != nil || len(v) < 3 {
-			return nil, errCorrupt
+			return nil, ErrCorrupt
 		}
 		ref := OpenRef{At: rk.At, Origin: rk.Origin, Status: job.RunStatus(v[0]), Held: v[1] != 0,
 			Serial: v[2]&rowSerial != 0, Delayed: v[2]&rowDelayed != 0}
@@ -239,7 +239,7 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 	c := tx.Bucket(bucketClasses).Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
 		if len(k) != 4 || int(parseU32(k)) != len(x.classes) {
-			return errCorrupt
+			return ErrCorrupt
 		}
 		x.classOf[string(v)] = uint32(len(x.classes))
 		x.classes = append(x.classes, string(v))
@@ -254,7 +254,7 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 	return rows.ForEach(func(k, v []byte) error {
 		q, err := decodeQueue(v)
 		if err != nil || len(k) == 0 {
-			return errCorrupt
+			return ErrCorrupt
 		}
 		q.Namespace, q.Name = unscoped(string(k))
 		u := &x.queues.all[x.queues.number(q.Key())]

@@ -56,17 +56,17 @@ func (x *index) readNames(tx *bolt.Tx, limit int) error {
 	n.limit = cmp.Or(limit, sweepAt)
 	v := tx.Bucket(bucketMeta).Get(keySweep)
 	if len(v) < 16 {
-		return errCorrupt
+		return ErrCorrupt
 	}
 	n.sweep = sweep{job.ID(parseU64(v)), job.ID(parseU64(v[8:])), string(v[16:])}
 	c := tx.Bucket(bucketJobs).Cursor()
 	for k, v := c.Seek(u64(uint64(n.sweep.settled) + 1)); k != nil; k, v = c.Next() {
 		if len(k) != 8 {
-			return fmt.Errorf("%w: a definition has a key of %d bytes", errCorrupt, len(k))
+			return fmt.Errorf("%w: a definition has a key of %d bytes", ErrCorrupt, len(k))
 		}
 		d, err := DecodeDefinition(v)
 		if err != nil { // another replica knows its name; here another job could take it
-			return fmt.Errorf("%w: %s: its definition cannot be read", errCorrupt, job.ID(parseU64(k)))
+			return fmt.Errorf("%w: %s: its definition cannot be read", ErrCorrupt, job.ID(parseU64(k)))
 		}
 		if d.Spec.Name == "" {
 			continue
@@ -76,7 +76,7 @@ func (x *index) readNames(tx *bolt.Tx, limit int) error {
 			continue
 		}
 		if other, taken := n.recent.Set(key, id); taken {
-			return fmt.Errorf("%w: %s and %s are both named %q in the namespace %q", errCorrupt, other, id,
+			return fmt.Errorf("%w: %s and %s are both named %q in the namespace %q", ErrCorrupt, other, id,
 				d.Spec.Name, d.Spec.Namespace)
 		}
 	}
@@ -283,7 +283,7 @@ func (v *View) eachNameKey(start string, fn func(key string, id job.ID) bool) er
 		var id job.ID
 		if settled != nil && (!more || string(settled) < recent.Key()) {
 			if len(val) != 8 {
-				return errCorrupt
+				return ErrCorrupt
 			}
 			key, id = string(settled), job.ID(parseU64(val))
 			settled, val = c.Next()

@@ -57,7 +57,7 @@ func (r reads) EachNode(fn func(Node)) error {
 
 func decodeNode(v []byte) (n Node, err error) {
 	if err := json.Unmarshal(v, &n); err != nil {
-		return n, fmt.Errorf("%w: node: %w", errCorrupt, err)
+		return n, fmt.Errorf("%w: node: %w", ErrCorrupt, err)
 	}
 	return n, nil
 }

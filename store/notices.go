@@ -101,7 +101,7 @@ func decodeNotice(id job.ID, seq uint64, b []byte) (Notice, error) {
 	r := reader{b: b}
 	n := Notice{Job: id, Seq: seq}
 	if r.u8() != 1 {
-		return n, errCorrupt
+		return n, ErrCorrupt
 	}
 	n.Kind = NotifyOn(r.u8())
 	n.At = r.i64()
@@ -122,7 +122,7 @@ func decodeNotice(id job.ID, seq uint64, b []byte) (Notice, error) {
 	n.Note = r.str()
 	n.DoneAt = r.i64()
 	if attempts > 1<<32-1 {
-		return n, errCorrupt
+		return n, ErrCorrupt
 	}
 	return n, r.end()
 }
@@ -133,7 +133,7 @@ func noticeKey(id job.ID, seq uint64) []byte {
 
 func parseNotice(k, v []byte) (Notice, error) {
 	if len(k) != 16 {
-		return Notice{}, errCorrupt
+		return Notice{}, ErrCorrupt
 	}
 	return decodeNotice(job.ID(parseU64(k)), parseU64(k[8:]), v)
 }
@@ -141,7 +141,7 @@ func parseNotice(k, v []byte) (Notice, error) {
 // parseLast reads the newest notification of a job that is done with.
 func parseLast(id job.ID, v []byte) (Notice, error) {
 	if len(v) < 8 {
-		return Notice{}, errCorrupt
+		return Notice{}, ErrCorrupt
 	}
 	return decodeNotice(id, parseU64(v), v[8:])
 }

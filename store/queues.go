@@ -251,7 +251,7 @@ func (b *Batch) publishQueues() {
 
 func decodeQueue(v []byte) (q Queue, err error) {
 	if err := json.Unmarshal(v, &q); err != nil {
-		return q, fmt.Errorf("%w: queue: %w", errCorrupt, err)
+		return q, fmt.Errorf("%w: queue: %w", ErrCorrupt, err)
 	}
 	return q, nil
 }

@@ -127,7 +127,7 @@ func (r reads) stateAt(id job.ID, p Place) (State, error) {
 		v = r.get(&r.due, bucketDue, r.dueKey(p.Due(id)))
 	}
 	if v == nil {
-		return State{}, fmt.Errorf("%w: the state of %s is not where the index says", errCorrupt, id)
+		return State{}, fmt.Errorf("%w: the state of %s is not where the index says", ErrCorrupt, id)
 	}
 	return DecodeState(v)
 }
@@ -198,7 +198,7 @@ func (v *View) ScanDue(from DueKey, until int64, fn func(DueEntry) bool) error {
 			e.Class = e.State.Class
 		case KindRetry, KindExtra:
 			if len(val) != 4 {
-				return errCorrupt
+				return ErrCorrupt
 			}
 			e.Class = parseU32(val)
 		}
@@ -334,7 +334,7 @@ func (v *View) EachOfJob(seq uint64, fn func(seq uint64, r Record) bool) error {
 			return err
 		}
 		if rec.Prev >= seq {
-			return errCorrupt // a chain only leads back; anything else would walk for ever
+			return ErrCorrupt // a chain only leads back; anything else would walk for ever
 		}
 		seq = rec.Prev
 	}

@@ -61,7 +61,7 @@ func refKey(n job.NameRef) []byte {
 
 func parseRef(k []byte) (n job.NameRef, err error) {
 	if len(k) < 2 {
-		return n, errCorrupt
+		return n, ErrCorrupt
 	}
 	n.Kind = job.NameKind(k[0])
 	n.Namespace, n.Name = unscoped(string(k[1:]))
@@ -81,7 +81,7 @@ func decodeHeld(k, v []byte, owed bool) (h Held, err error) {
 		h.Job = job.ID(r.u64())
 	}
 	if len(k) != numberKeyLen || r.bad {
-		return h, errCorrupt
+		return h, ErrCorrupt
 	}
 	h.Home, h.Number = parseU32(k), parseU64(k[4:])
 	h.NameRef, err = parseRef(r.b)
@@ -268,7 +268,7 @@ func (b *Batch) OweName(id job.ID, kind job.NameKind) error {
 	k := append([]byte(nil), v...)
 	held := b.look(bucketHeld, k)
 	if len(held) < 8 {
-		return errCorrupt
+		return ErrCorrupt
 	}
 	b.changes.Owed = true
 	if err := b.put(bucketOwed, k, append([]byte(nil), held[8:]...)); err != nil {

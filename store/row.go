@@ -205,7 +205,7 @@ func decodeRecord(b []byte) (Record, error) {
 	switch kind & 7 {
 	case recordInterval:
 		if rec.Interval = decodeInterval(&r); rec.Interval.Empty() {
-			return rec, errCorrupt
+			return rec, ErrCorrupt
 		}
 		rec.Status, rec.Reason = rec.Interval.Status, rec.Interval.Reason
 	case recordAttempt:
@@ -226,7 +226,7 @@ func decodeRecord(b []byte) (Record, error) {
 		rec.Error = r.str()
 		rec.Output = r.str()
 	default:
-		return rec, errCorrupt
+		return rec, ErrCorrupt
 	}
 	return rec, r.end()
 }

@@ -100,7 +100,7 @@ func (k DueKey) Run() job.RunKey { return job.RunKey{Job: k.Job, At: k.At, Origi
 
 func parseDueKey(b []byte) (DueKey, error) {
 	if len(b) != dueKeyLen {
-		return DueKey{}, errCorrupt
+		return DueKey{}, ErrCorrupt
 	}
 	return DueKey{Lane: job.Lane(b[0]), Ready: parseTime(b[1:]), Job: job.ID(binary.BigEndian.Uint64(b[9:])),
 		Kind: Kind(b[17] >> 4), Origin: job.Origin(b[17] & 15), At: parseTime(b[18:])}, nil
@@ -123,13 +123,13 @@ func appendRunKey(b []byte, k job.RunKey) []byte {
 
 func parseRunKey(b []byte) (job.RunKey, error) {
 	if len(b) != runKeyLen {
-		return job.RunKey{}, errCorrupt
+		return job.RunKey{}, ErrCorrupt
 	}
 	return job.RunKey{At: parseTime(b), Job: job.ID(binary.BigEndian.Uint64(b[8:])), Origin: job.Origin(b[16])}, nil
 }
 
-// errCorrupt is returned for bytes that this package did not write.
-var errCorrupt = errors.New("store: corrupt record; run `carillon check DATA-DIR`, then restore a " +
+// ErrCorrupt is returned for bytes that this package did not write.
+var ErrCorrupt = errors.New("store: corrupt record; run `carillon check DATA-DIR`, then restore a " +
 	"backup or let the node rejoin")
 
 func parseU64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
@@ -235,7 +235,7 @@ var (
 func readMeta(tx *bolt.Tx) (c Counters, info Info, err error) {
 	b := tx.Bucket(bucketMeta)
 	if b == nil {
-		return c, info, errCorrupt
+		return c, info, ErrCorrupt
 	}
 	if v := b.Get(keyCounters); v != nil {
 		if c, err = decodeCounters(v); err != nil {
@@ -244,10 +244,10 @@ func readMeta(tx *bolt.Tx) (c Counters, info Info, err error) {
 	}
 	v := b.Get(keyInfo)
 	if v == nil {
-		return c, info, errCorrupt
+		return c, info, ErrCorrupt
 	}
 	if err := json.Unmarshal(v, &info); err != nil {
-		return c, info, fmt.Errorf("%w: meta: %w", errCorrupt, err)
+		return c, info, fmt.Errorf("%w: meta: %w", ErrCorrupt, err)
 	}
 	return c, info, nil
 }

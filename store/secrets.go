@@ -41,7 +41,7 @@ func readSecrets(tx *bolt.Tx) (secretIndex, error) {
 		space, name, ok := strings.Cut(string(k), "\x00")
 		var s Secret
 		if err := json.Unmarshal(v, &s); err != nil || !ok {
-			return fmt.Errorf("%w: secret %q: %w", errCorrupt, k, err)
+			return fmt.Errorf("%w: secret %q: %w", ErrCorrupt, k, err)
 		}
 		x[SecretKey{space, name}] = &s
 		return nil

@@ -261,7 +261,7 @@ func DecodeState(b []byte) (State, error) {
 	s.Dead = r.u32()
 	more := r.u8()
 	if more > moreAll {
-		return s, errCorrupt
+		return s, ErrCorrupt
 	}
 	s.Paused = flags&flagPaused != 0
 	s.Quarantined = flags&flagQuarantined != 0
@@ -306,7 +306,7 @@ func DecodeState(b []byte) (State, error) {
 	if more&morePauses != 0 {
 		var ok bool
 		if s.Pauses, ok = decodePauses(&r); !ok {
-			return s, errCorrupt
+			return s, ErrCorrupt
 		}
 	}
 	if more&moreTook != 0 {
@@ -317,7 +317,7 @@ func DecodeState(b []byte) (State, error) {
 	}
 	if flags&flagNotRun != 0 {
 		if s.NotRun = decodeInterval(&r); s.NotRun.Empty() {
-			return s, errCorrupt
+			return s, ErrCorrupt
 		}
 	}
 	return s, r.end()

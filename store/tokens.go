@@ -57,7 +57,7 @@ func readTokens(tx *bolt.Tx) (tokenIndex, error) {
 	err := tx.Bucket(bucketTokens).ForEach(func(k, v []byte) error {
 		t, err := decodeToken(v)
 		if err == nil && t.ID != string(k) {
-			err = fmt.Errorf("%w: the token %q is about %q", errCorrupt, k, t.ID)
+			err = fmt.Errorf("%w: the token %q is about %q", ErrCorrupt, k, t.ID)
 		}
 		x[string(k)] = &t
 		return err
@@ -67,7 +67,7 @@ func readTokens(tx *bolt.Tx) (tokenIndex, error) {
 
 func decodeToken(v []byte) (t Token, err error) {
 	if err := json.Unmarshal(v, &t); err != nil {
-		return t, fmt.Errorf("%w: token: %w", errCorrupt, err)
+		return t, fmt.Errorf("%w: token: %w", ErrCorrupt, err)
 	}
 	return t, nil
 }

@@ -3,6 +3,7 @@
 package snapshots
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm/stream"
@@ -49,6 +51,40 @@ type record struct {
 	// is by then, and the entries in between come after it. Until they have, nothing but this says that the state may
 	// be further on than the log.
 	StateTerm uint64 `json:"state_term,omitempty"`
+	// Sum is the checksum of all the rest.
+	Sum uint64 `json:"sum"`
+}
+
+// encode is the contents of the file, with the checksum.
+func (m record) encode() ([]byte, error) {
+	m.Sum = 0
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	m.Sum = xxhash.Sum64(data)
+	return json.Marshal(m)
+}
+
+// decode takes only what encode made: JSON that differs by a letter may mean the same to a parser, and then it is not
+// known what else differs.
+func decode(data []byte) (*record, error) {
+	var m record
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	if again, err := m.encode(); err != nil || m.ID == "" || !bytes.Equal(again, data) {
+		return nil, errors.Join(errSum, err)
+	}
+	return &m, nil
+}
+
+var errSum = errors.New("its checksum is that of other contents")
+
+// Verify says whether the contents of MetaFile are what was written to it.
+func Verify(data []byte) error {
+	_, err := decode(data)
+	return err
 }
 
 // New opens the snapshot store in dir and removes what a crash left half-written.
@@ -155,17 +191,16 @@ func (s *Store) read() (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var m record
-	if err := json.Unmarshal(data, &m); err != nil || m.ID == "" {
-		return nil, fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and "+
-			"let the node rejoin", path, err)
+	m, err := decode(data)
+	if err != nil {
+		return nil, store.Damaged(path, err)
 	}
-	return &m, nil
+	return m, nil
 }
 
 // write makes m the newest snapshot.
 func (s *Store) write(m *record) error {
-	data, err := json.Marshal(m)
+	data, err := m.encode()
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,25 @@ func Verify(path string) error {
 	return nil
 }
 
+// VerifyHeaders refuses a file of which one of the two headers is damaged. For bbolt that is a commit that a power cut
+// tore apart: it goes on from the other header, which is one commit older. But a header lies within one sector, and
+// disks write a sector whole or not at all, so what is damaged was whole once; and the commit may have been acknowledged.
+func VerifyHeaders(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	p := &pages{f: f}
+	if _, err = p.meta(); err == nil && p.headers != 2 {
+		err = errors.New("one of its two headers is damaged, and the newest entries may be missing")
+	}
+	if err != nil {
+		return Damaged(path, err)
+	}
+	return nil
+}
+
 // readAhead reads a file from its beginning to its end, so that it is in memory when its pages are looked at: in the
 // order of the trees a disk gives them out one by one, at a tenth of its speed or less. It is for speed only, so
 // whatever goes wrong is left to the read of the page.
@@ -98,6 +117,8 @@ type pages struct {
 	high uint64 // pages from here on are not in use
 	seen []uint64
 	free [][]byte // buffers of one page
+
+	headers int // how many of the two are whole
 }
 
 // meta finds the newer one of the two meta pages that are whole, as bbolt does. The second one's place depends on the
@@ -116,6 +137,7 @@ func (p *pages) meta() (root uint64, err error) {
 		if ne.Uint32(m) != boltMagic || ne.Uint32(m[4:]) != boltVersion || sum.Sum64() != ne.Uint64(m[metaSize:]) {
 			return
 		}
+		p.headers++
 		if txid := ne.Uint64(m[48:]); !found || txid > newest {
 			found, newest = true, txid
 			p.size, root, p.high = int(ne.Uint32(m[8:])), ne.Uint64(m[16:]), ne.Uint64(m[40:])
@@ -217,11 +239,16 @@ func (p *pages) elements(b []byte, keys keyRange, depth int, bad func(string) er
 		return b[from:mid], b[mid:to], uint64(ne.Uint32(e)), true
 	}
 	var last []byte
+	next := table // bbolt writes keys and values one behind the other, so a wrong count or length shows
 	for i := range count {
 		key, value, n, ok := element(i)
 		if !ok {
 			return bad("has an element that does not lie in it")
 		}
+		if len(key) == 0 || next >= len(b) || &key[0] != &b[next] || flags == pageLeaf && n > elemBucket {
+			return bad("has an element that bbolt does not write")
+		}
+		next += len(key) + len(value)
 		if i == 0 && bytes.Compare(key, keys.min) < 0 || i > 0 && bytes.Compare(key, last) <= 0 ||
 			keys.max != nil && bytes.Compare(key, keys.max) >= 0 {
 			return bad("has keys that are out of order")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
+	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
@@ -93,7 +94,11 @@ func (d *Dir) checkGroup(group uint32) (res CheckResult, err error) {
 			res.Problems = append(res.Problems, store.Damaged(path, "it is empty").Error())
 			continue
 		}
-		if err := store.VerifyPages(path); err != nil {
+		verify := store.VerifyPages
+		if name == logName {
+			verify = verifyLog
+		}
+		if err := verify(path); err != nil {
 			res.Problems = append(res.Problems, err.Error())
 		}
 	}
@@ -128,6 +133,10 @@ func (d *Dir) checkReach(group uint32, res *CheckResult) error {
 	snap, err := d.snapshotMeta(group)
 	if err != nil {
 		return err
+	}
+	if err := log.Verify(); err != nil {
+		res.Problems = append(res.Problems, err.Error())
+		return nil
 	}
 	c := st.Counters()
 	res.Index, res.Term, res.Chain = c.Index, c.Term, c.Chain
@@ -177,7 +186,7 @@ func (d *Dir) snapshotMeta(group uint32) (s namedSnapshot, err error) {
 		return s, nil
 	}
 	if err == nil {
-		if err = json.Unmarshal(data, &s); err != nil {
+		if err = errors.Join(snapshots.Verify(data), json.Unmarshal(data, &s)); err != nil {
 			err = store.Damaged(path, err)
 		}
 	}

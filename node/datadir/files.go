@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/fsm/snapshots"
+	"github.com/carillon-scheduler/carillon/internal/boltpages"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -30,6 +31,7 @@ type FileOptions struct {
 	Level   int           // the feature level to support
 	Applied func(logs []*raft.Log, replies []any, took time.Duration)
 	Differs func(chain.Difference) // see fsm.Options
+	Damaged func(error)            // is told that something in the files is not what was written; nil: that is an error
 	Logger  *slog.Logger
 	Fatal   func(error) // ends the process after a storage error, or at an entry that cannot be applied
 
@@ -58,7 +60,7 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 			return nil, dirError(dir, err)
 		}
 	}
-	if err := store.VerifyPages(logFile); err != nil { // of the state file the store does it
+	if err := verifyLog(logFile); err != nil { // of the state file the store does it
 		return nil, err
 	}
 	f.Log, err = raftlog.Open(logFile, raftlog.Options{
@@ -75,7 +77,7 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	}
 	f.FSM = fsm.New(f.State, fsm.Options{
 		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
-		Differs: o.Differs,
+		Differs: o.Differs, Damaged: o.Damaged,
 		Restored: func() { // its file is as large as the state, and would stay until the next snapshot
 			if f.Snapshots == nil {
 				return
@@ -102,7 +104,23 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	if o.Trusting {
 		return f, nil
 	}
-	return f, f.checkReach()
+	err = f.checkReach()
+	if d := new(raftlog.Damage); errors.As(err, &d) && o.Damaged != nil {
+		o.Damaged(d)
+		err = nil
+	}
+	return f, err
+}
+
+// verifyLog looks at the pages of a log. Of a state an older header is as good: what is missing comes from the log.
+func verifyLog(path string) error {
+	if fi, err := os.Stat(path); err != nil || fi.Size() == 0 {
+		return nil // it is made whole under another name
+	}
+	if err := boltpages.VerifyHeaders(path); err != nil {
+		return err
+	}
+	return store.VerifyPages(path)
 }
 
 // restorePending takes over a snapshot that was received whole when the process ended, but not restored.

@@ -35,6 +35,8 @@ const (
 	StoppedRival = "rival"
 	// StoppedDiffers is the reason of a replica whose state is another one than the leader's.
 	StoppedDiffers = "differs"
+	// StoppedDamaged is the reason of a replica that read something else from its disk than it had written.
+	StoppedDamaged = "damaged"
 )
 
 // StoppedOtherCluster is the reason of a node that is alone in its cluster, and was told addresses that belong to
@@ -97,6 +99,18 @@ func (d Difference) Stopped(node string, at job.Instant) Stopped {
 			"older copy, or lost what it had written", what, whose, d.Index, d.How),
 		Remedy: fmt.Sprintf("find out which side is right; to keep the leader's, run `carillon cluster remove %s`, "+
 			"empty the data directory of that node and start it with --join", node)}
+}
+
+// Damaged is why a replica takes no part whose files are not what was written to them.
+func Damaged(group uint32, node, what string, at job.Instant) Stopped {
+	whose := "this node"
+	if group != 0 {
+		whose = fmt.Sprintf("this node's replica of group %d", group)
+	}
+	return Stopped{Group: group, Reason: StoppedDamaged, At: at, Text: fmt.Sprintf("the disk of %s returns other data "+
+		"than was written: %s", whose, what),
+		Remedy: fmt.Sprintf("check the disk and the memory of the machine; then run `carillon cluster remove %s`, empty "+
+			"the data directory of that node and start it with --join", node)}
 }
 
 // GoesOn says whether a snapshot is of the history that the state is of, and as far. A state that is further on is

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -43,6 +45,7 @@ type Log struct {
 	appended    appended
 	cache       cache
 	guard       guard
+	last        atomic.Uint64 // the newest entry that was appended since the file was opened; 0: none
 }
 
 // guard says what of the log is in the state; see Log.Guard.
@@ -62,6 +65,11 @@ func Open(path string, o Options) (_ *Log, err error) {
 	if !o.ReadOnly {
 		if err := store.Create(path); err != nil {
 			return nil, fmt.Errorf("create %s: %w", path, err)
+		}
+	}
+	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
+		if err := verifyNames(path); err != nil {
+			return nil, err
 		}
 	}
 	f, err := raftboltdb.New(raftboltdb.Options{
@@ -91,6 +99,9 @@ func newLog(f file, o Options) *Log {
 	l := &Log{file: f, fatal: o.Fatal, beforeWrite: o.BeforeWrite}
 	if l.fatal == nil {
 		l.fatal = func(error) {}
+	}
+	if last, err := f.LastIndex(); err == nil {
+		l.last.Store(last)
 	}
 	return l
 }
@@ -126,6 +137,11 @@ func (l *Log) StoreLog(e *raft.Log) error { return l.StoreLogs([]*raft.Log{e}) }
 
 // StoreLogs appends entries.
 func (l *Log) StoreLogs(entries []*raft.Log) error {
+	// What a leader sent and is damaged is refused. Raft may have cut off the end of the log to put it there, and would
+	// go on with another end in its memory than on the disk; so it is as if the disk had failed.
+	if err := seal(entries); err != nil {
+		return l.failed("append", err)
+	}
 	l.appended.count(entries)
 	err := l.write("append", func() error { return l.file.StoreLogs(entries) })
 	if err != nil {
@@ -133,28 +149,11 @@ func (l *Log) StoreLogs(entries []*raft.Log) error {
 		return err
 	}
 	l.cache.add(entries)
+	if n := len(entries); n > 0 {
+		l.last.Store(entries[n-1].Index)
+	}
 	return nil
 }
-
-// GetLog reads an entry.
-func (l *Log) GetLog(index uint64, out *raft.Log) error {
-	if l.cache.get(index, out) {
-		return nil
-	}
-	return l.file.GetLog(index, out)
-}
-
-// Set writes a value of raft, such as its vote.
-func (l *Log) Set(key, val []byte) error {
-	return l.unlessGone(l.write("write "+string(key), func() error { return l.file.Set(key, val) }))
-}
-
-// SetUint64 writes a number of raft, such as its term.
-func (l *Log) SetUint64(key []byte, val uint64) error {
-	return l.unlessGone(l.write("write "+string(key), func() error { return l.file.SetUint64(key, val) }))
-}
-
-var keyTerm = []byte("CurrentTerm") // where raft keeps it
 
 // Term is raft's own term, 0 in a log that was never written to.
 func Term(s raft.StableStore) (uint64, error) {
@@ -214,6 +213,7 @@ func (l *Log) DeleteRange(first, last uint64) error {
 	}
 	l.cache.clear()
 	if last >= end {
+		l.last.Store(min(l.last.Load(), first-1))
 		return l.write("truncate", func() error { return l.deleteAll(first, last) })
 	}
 	for first <= last {

@@ -114,6 +114,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.HeldSnapshot:    {"node/raftlog", "TestSnapshotHasWhatWasHeld"},
 	mutant.EarlyProof:      {"node/propose", "TestVerifyLeaderEndsWithItsCaller"},
 	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
+	mutant.TrustLog:        {"node/raftlog", "TestDamagedEntriesAreNotRead"},
 	mutant.SameProcess:     {"scheduler", "TestTakenAwayButNotCommitted"},
 	mutant.EndsBeforeMark:  {"fsm", "TestBusyUntilOfAClockThatIsBehind"},
 }

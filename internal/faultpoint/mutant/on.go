@@ -67,6 +67,7 @@ var names = [count]string{
 	GrowEarly:       "grow-early",
 	SecretElsewhere: "secret-elsewhere",
 	TrustChain:      "trust-chain",
+	TrustLog:        "trust-log",
 	TrustReads:      "trust-reads",
 	EarlyProof:      "early-proof",
 	TwoStates:       "two-states",
