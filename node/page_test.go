@@ -4,12 +4,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
 
-// Browsers get the page from every node, leader or not, without a token; the API behind it goes on asking for one, and
-// programs that ask for the root are told what they were told before.
+// Everybody gets the page from every node, leader or not, without a token; the API behind it goes on asking for one.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	withKeys, _ := securely(t)
@@ -21,19 +21,17 @@ func TestPage(t *testing.T) {
 			t.Parallel()
 			n := start(t, t.TempDir(), change)
 			n.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-			get := func(path, host string, header ...string) (*http.Response, string) {
+			ask := func(method, path, host string) (*http.Response, string) {
 				t.Helper()
 				// the client of the test makes the TLS connection itself
-				rq, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+n.Addr()+path, nil)
+				rq, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.Addr()+path, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if host != "" {
 					rq.Host = host
 				}
-				for i := 0; i < len(header); i += 2 {
-					rq.Header.Set(header[i], header[i+1])
-				}
+				rq.Header.Set("Accept", "*/*") // as curl says
 				res, err := n.client.Do(rq)
 				if err != nil {
 					t.Fatal(err)
@@ -45,11 +43,20 @@ func TestPage(t *testing.T) {
 				}
 				return res, string(text)
 			}
-			if res, _ := get("/", "", "Accept", "text/html"); res.StatusCode != 302 || res.Header.Get("Location") != "/ui/" {
-				t.Errorf("the root: %s, Location %q", res.Status, res.Header.Get("Location"))
+			get := func(path, host string) (*http.Response, string) {
+				t.Helper()
+				return ask("GET", path, host)
 			}
-			if res, text := get("/", ""); res.StatusCode != 404 || !strings.Contains(text, "not_found") {
-				t.Errorf("the root, for a program: %s %s", res.Status, text)
+			root, text := get("/", "")
+			if root.StatusCode != 302 || root.Header.Get("Location") != "/ui/" || !strings.Contains(text, "/api/v1") {
+				t.Errorf("the root: %s, Location %q, %s", root.Status, root.Header.Get("Location"), text)
+			}
+			head, _ := ask("HEAD", "/", "")
+			for _, h := range []http.Header{root.Header, head.Header} {
+				h.Del("Date")
+			}
+			if head.StatusCode != root.StatusCode || !reflect.DeepEqual(head.Header, root.Header) {
+				t.Errorf("HEAD of the root: %s %v, GET has %s %v", head.Status, head.Header, root.Status, root.Header)
 			}
 			res, text := get("/ui/jobs/hello", "")
 			if res.StatusCode != 200 || !strings.Contains(text, "<!doctype html>") ||

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"io"
 	"io/fs"
 	"net/http"
 	"path"
@@ -109,13 +110,11 @@ func pack(name string, data []byte) file {
 	return file{media: media[path.Ext(name)], plain: data, zipped: buf.Bytes()}
 }
 
-// Serves says whether a request is for the page. The root is, if it is a browser that asks: programs are told that
-// there is nothing.
+// Serves says whether a request is for the page. A request that reads the root is, whoever asks.
 func Serves(r *http.Request) bool {
 	switch {
 	case r.URL.Path == "/":
-		return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
-			strings.Contains(r.Header.Get("Accept"), "text/html")
+		return r.Method == http.MethodGet || r.Method == http.MethodHead
 	case r.URL.Path+"/" == Path:
 		return true
 	}
@@ -137,7 +136,14 @@ func Serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !strings.HasPrefix(r.URL.Path, Path) { // the root, or /ui
-		http.Redirect(w, r, Path, http.StatusFound)
+		const text = "The page is at " + Path + ", the API at /api/v1/.\n"
+		h.Set("Location", Path)
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("Content-Length", strconv.Itoa(len(text)))
+		w.WriteHeader(http.StatusFound)
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, text)
+		}
 		return
 	}
 	p := load()

@@ -42,21 +42,19 @@ func body(t *testing.T, res *http.Response) string {
 	return string(data)
 }
 
-func TestBrowsersAreSentFromTheRoot(t *testing.T) {
-	const browser = "text/html,application/xhtml+xml,*/*;q=0.8"
+func TestTheRootLeadsToThePage(t *testing.T) {
 	for _, target := range []string{"/", "/ui"} {
-		res := ask(t, "GET", target, "Accept", browser)
-		if res.StatusCode != http.StatusFound || res.Header.Get("Location") != "/ui/" {
-			t.Errorf("GET %s: %s, Location %q", target, res.Status, res.Header.Get("Location"))
+		for _, accept := range []string{"text/html,application/xhtml+xml,*/*;q=0.8", "*/*", ""} {
+			res := ask(t, "GET", target, "Accept", accept)
+			if res.StatusCode != http.StatusFound || res.Header.Get("Location") != "/ui/" {
+				t.Errorf("GET %s: %s, Location %q", target, res.Status, res.Header.Get("Location"))
+			}
 		}
 	}
 	for _, r := range []*http.Request{
-		httptest.NewRequest("GET", "/", nil), httptest.NewRequest("POST", "/", nil),
-		httptest.NewRequest("GET", "/api/v1/jobs", nil), httptest.NewRequest("GET", "/uix", nil),
+		httptest.NewRequest("POST", "/", nil), httptest.NewRequest("GET", "/api/v1/jobs", nil),
+		httptest.NewRequest("GET", "/uix", nil),
 	} {
-		if r.Method == "POST" {
-			r.Header.Set("Accept", browser)
-		}
 		if Serves(r) {
 			t.Errorf("%s %s is taken for the page", r.Method, r.URL.Path)
 		}
