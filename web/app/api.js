@@ -1,4 +1,3 @@
-// The one way to the cluster: /api/v1, as any other client has it.
 import { signal } from './ui.js'
 import { namespace } from './router.js'
 import { heardTime } from './time.js'
@@ -13,7 +12,6 @@ export const locked = signal(null)
 /** How old the answers are, in ms, while there is no leader to ask; null: they are consistent. */
 export const staleness = signal(null)
 
-// In the session's storage: it ends with the tab, and no other site reads it.
 let token = ''
 try { token = sessionStorage.getItem(tokenKey) ?? '' } catch { /* kept in memory then */ }
 export function setToken(text) {
@@ -89,7 +87,6 @@ async function call(method, path, params, init) {
 /** Whether reads should not wait for a leader; live.js says so. */
 export const leaderless = signal(false)
 
-/** Reads. Without a leader it asks the node for what it has itself, and says how old that is. */
 export async function get(path, params = {}, { abort } = {}) {
   const init = { headers: headers(), signal: abort }
   const read = async (stale) => {
@@ -134,7 +131,6 @@ export async function send(method, path, { body, params = {}, key = newKey(), if
   }
 }
 
-/** A change whose answer comes in lines; each is told as it arrives. */
 export async function sendLines(path, body, tell, { abort, key = newKey(), params = {} } = {}) {
   const res = await call('POST', path, params, { headers: headers({ 'Content-Type': 'application/json',
     'Idempotency-Key': key }),
@@ -142,7 +138,6 @@ export async function sendLines(path, body, tell, { abort, key = newKey(), param
   for await (const line of lines(res.body)) if (line) tell(JSON.parse(line))
 }
 
-/** The lines of a stream. */
 export async function* lines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader()
   let rest = ''

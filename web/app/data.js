@@ -6,11 +6,7 @@ import { lost } from './time.js'
 /** Which question a list answers: rows of the same one stay where they are while they are pointed at. */
 export const turns = new WeakMap()
 
-/**
- * useData asks, and asks again when a topic says so. While a new question is open the old answer stays (dim), and a
- * skeleton comes only after 150 ms without any. A refresh that fails keeps what is there, with the error beside it.
- * An answer that ages becomes another one by the time alone: no topic tells of what a paused job does not do.
- */
+/** Asks, and asks again when a topic says so, or by the time alone what ages: no topic tells that nothing ran. */
 export function useData(load, deps, { topics = [], every = 0, ages } = {}) {
   const [state, set] = useState({ data: null, error: null, slow: false, dim: false })
   const box = useRef(null)
@@ -64,11 +60,7 @@ export function useData(load, deps, { topics = [], every = 0, ages } = {}) {
   return { ...state, reload: () => { set((s) => ({ ...s, error: null })); box.current.run() } }
 }
 
-/**
- * collect reads a page of a list. A search may answer with nothing and go on: it is asked on until there are enough
- * rows,
- * and after a while the person decides whether it goes on.
- */
+/** Reads a page of a list. A search may answer with nothing and go on: after a while the person decides whether. */
 export async function collect(ask, field, want, cursor, tell) {
   const rows = []
   let page, scanned = 0

@@ -1,5 +1,4 @@
-// What the node says by itself: one stream a tab, read by fetch so that it carries the token, closed while the tab is
-// hidden.
+// What the node says by itself.
 import { signal, batch, effect } from './ui.js'
 import { address, get, headers, leaderless, lines, locked, newKey, who } from './api.js'
 import { heardNow, lost } from './time.js'
@@ -12,7 +11,6 @@ export const stats = signal(null)
 export const cluster = signal(null)
 /** The node that serves this page, and its version. */
 export const node = signal(null)
-/** The last hundred seconds of stats, for those who draw them. */
 export const recent = signal([])
 
 const topics = new Map() // topic -> set of functions
@@ -44,8 +42,7 @@ function tell(topic) { for (const fn of topics.get(topic) ?? []) fn() }
 const asked = () => ['stats', ...who.value.namespace ? [] : ['cluster'], ...[...topics.keys()].filter((t) =>
   t !== 'stats' && t !== 'cluster').sort()].slice(0, 16).join()
 
-// A browser has six connections to a node for all of its tabs (HTTP/1.1), and a stream keeps one. So three tabs have
-// a stream, and others ask. A seat is a tab's while it says so every second.
+// Three tabs have a stream. A seat is a tab's while it says so every second.
 const self = newKey()
 let seat = null
 function sit() {
@@ -177,7 +174,6 @@ function stop() {
   seat = null
 }
 
-/** The stream lives while the caller is known and the tab is in front. */
 effect(() => {
   const on = who.value !== null && locked.value === null
   if (on === wanted) return

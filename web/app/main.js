@@ -1,5 +1,5 @@
 import { html, render, useEffect, useState, signal } from './ui.js'
-import { place, namespace, setQuery, to, toJob, toMain, go } from './router.js'
+import { place, namespace, setQuery, to, toJob, toMain, go, mayLeave } from './router.js'
 import { get, who, locked, identify, setToken, staleness, hasToken } from './api.js'
 import { link, cluster, stats, node } from './live.js'
 import { choice, flip } from './look.js'
@@ -52,7 +52,8 @@ function Nav() {
           ${count(badge[p])}</span>`}</a></li>`)}</ul></div>`)}</div>
     <div class="foot">${node.value && html`<span>${[...new Set(Object.values(node.value))].join(' · ')}</span>`}
       ${who.value?.secure && html`<span class="wrap">${who.value.name} (${who.value.role})</span>
-        <button class="button quiet" onClick=${() => { setToken(''); who.value = null; locked.value = { detail: '' } }}>
+        <button class="button quiet" onClick=${async () => { if (await mayLeave()) {
+          setToken(''); who.value = null; locked.value = { detail: '' } } }}>
           <${Icon} name="exit"/>Sign out</button>`}</div></nav>
     ${menuOpen.value && html`<button class="nav-close" aria-label="Close the menu"
       onClick=${() => { menuOpen.value = false }}></button>`}`
@@ -145,8 +146,7 @@ function Help() {
     [['n'], 'New job'], [['e'], 'Edit the job that is open'], [['p'], 'Pause or resume it'],
     [['t'], 'Theme: light, dark, as the system has it'],
       [['?'], 'This list']]
-  return html`<${Dialog} title="Keys" onClose=${() => { helpOpen.value = false }}
-    footer=${html`<button class="button" onClick=${() => { helpOpen.value = false }}>Close</button>`}>
+  return html`<${Dialog} title="Keys" cancel="Close" onClose=${() => { helpOpen.value = false }}>
     <label class="check"><input type="checkbox" checked=${keysOn.value}
       onChange=${(e) => setKeys(e.target.checked)}/>Enable shortcuts without a modifier key</label>
     <dl class="facts">${keys.map(([k, name]) => html`<dt>${k.map((one, i) => html`${i ? ' ' : ''}<kbd>${one}</kbd>`)}

@@ -32,9 +32,22 @@ export const toRun = (run) => to('/runs/' + encodeURIComponent(run.run_id), inSp
 export const inSpace = ({ namespace: of }) => of && of !== (namespace() || 'default') ?
   { ns: of === 'default' ? '' : of } : {}
 
-export function go(href, { replace = false } = {}) {
+// What asks before the view is left, while something in it is not saved.
+let unsaved = null
+const stay = (e) => e.preventDefault()
+/** Has leaving the view ask, and the browser before it closes or reloads the tab. What it returns ends that. */
+export function guard(ask) {
+  unsaved = ask
+  addEventListener('beforeunload', stay)
+  return () => { unsaved = null; removeEventListener('beforeunload', stay) }
+}
+export const mayLeave = async () => !unsaved || unsaved()
+
+let at = history.state ?? 0 // where the view is in the history of the tab
+export async function go(href, { replace = false, saved = false } = {}) {
   if (href === location.pathname + location.search) return
-  history[replace ? 'replaceState' : 'pushState'](null, '', href)
+  if (unsaved && !saved && href.split('?')[0] !== location.pathname && !await unsaved()) return
+  history[replace ? 'replaceState' : 'pushState'](replace ? at : ++at, '', href)
   place.value = read()
   if (!replace) arrived()
 }
@@ -54,7 +67,16 @@ function arrived() {
 }
 export const toMain = () => document.getElementById('main')?.focus({ preventScroll: true })
 
-addEventListener('popstate', () => { place.value = read() })
+addEventListener('popstate', async ({ state }) => {
+  const next = read(), by = (state ?? 0) - at
+  if (unsaved && by && next.path !== place.value.path) {
+    history.go(-by) // the browser has moved already, and the form stays
+    if (await unsaved()) { unsaved = null; history.go(by) }
+    return
+  }
+  at += by
+  place.value = next
+})
 document.addEventListener('click', (e) => {
   if (e.defaultPrevented || e.button || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
   const a = e.target instanceof Element && e.target.closest('a[href]')

@@ -71,7 +71,6 @@ export function duration(ms) {
 }
 
 const formats = new Map()
-/** A wall clock in a zone. */
 export function clock(at, zone, { seconds = true, date = true, year = false, ms = false } = {}) {
   const key = [zone, seconds, date, year, ms].join()
   let f = formats.get(key)
@@ -93,7 +92,6 @@ export const localZone = Intl.DateTimeFormat().resolvedOptions().timeZone || 'UT
 export const said = (text, zone) => text?.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, (at) =>
   clock(Date.parse(at), zone, { year: true }))
 
-/** All that is worth knowing of an instant, a line each. */
 export function instants(at, zone) {
   const full = { year: true, ms: true }
   const out = [`${clock(at, 'UTC', full)} UTC`]
@@ -102,7 +100,6 @@ export function instants(at, zone) {
   return out.join('\n')
 }
 
-/** An instant, relative to now. */
 export function Time({ at, zone, none = '–' }) {
   const t = typeof at === 'number' ? at : Date.parse(at)
   if (!at || !t) return html`<span class="muted">${none}</span>`
@@ -117,7 +114,6 @@ export function Due({ at, zone }) {
   return t > now() - 3000 ? html`<${Time} at=${at} zone=${zone}/>` : html`<time class="s-missed" datetime=${at}
     title=${instants(t, zone)}>due ${span(now() - t)}</time>`
 }
-/** An instant as a wall clock. */
 export function Clock({ at, zone = localZone, ...how }) {
   const t = typeof at === 'number' ? at : Date.parse(at)
   if (!at || !t) return html`<span class="muted">–</span>`

@@ -6,12 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"iter"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +99,9 @@ type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
+
+	stays atomic.Bool   // whether it stays when the browser asks before it leaves a page
+	asked chan struct{} // takes that the browser asked
 }
 
 // open opens one. Its theme and zone are not those of the machine.
@@ -107,7 +112,8 @@ func open(t *testing.T, base string, l look, opts ...chromedp.ContextOption) *ta
 	}
 	ctx, end := chromedp.NewContext(sharedBrowser(t), opts...)
 	t.Cleanup(end)
-	b := &tab{t: t, ctx: ctx, base: base}
+	b := &tab{t: t, ctx: ctx, base: base, asked: make(chan struct{}, 1)}
+	go b.answer(chromedp.Events(ctx, page.JavascriptDialogOpening))
 	b.resize(l.width, 900)
 	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.theme}}})
@@ -121,6 +127,22 @@ func open(t *testing.T, base string, l look, opts ...chromedp.ContextOption) *ta
 			refused.push(e.violatedDirective + ' ' + e.blockedURI + ' ' + e.sourceFile))`})
 	must(t, err)
 	return b
+}
+
+// answer answers the browser's own question whether to leave a page.
+func (b *tab) answer(opening iter.Seq2[page.EventJavascriptDialogOpening, error]) {
+	for e, err := range opening {
+		if err != nil {
+			return
+		}
+		stay := b.stays.Load() && e.Type == page.DialogTypeBeforeunload
+		select {
+		case b.asked <- struct{}{}:
+		default:
+		}
+		// It fails when the tab is closed.
+		_, _ = chromedp.Call(b.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: !stay})
+	}
 }
 
 // another opens a tab of the same profile.

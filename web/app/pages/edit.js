@@ -1,9 +1,9 @@
 import { html, useEffect, useMemo, useState } from '../ui.js'
-import { get, newKey, parse, send, who } from '../api.js'
+import { get, newKey, parse, Problem, send, who } from '../api.js'
 import { useData } from '../data.js'
 import { go, namespace, to, toJob } from '../router.js'
 import { clock, duration, localZone, now, second } from '../time.js'
-import { Act, Dialog, Load, Panel, Rich, Segments, Title, toast, useSettled } from '../parts/bits.js'
+import { Act, Dialog, Load, Panel, Rich, Segments, Title, toast, useSettled, useUnsaved } from '../parts/bits.js'
 import { changes, Conflict, definition, Diff } from '../parts/definition.js'
 import { Icon } from '../parts/icons.js'
 
@@ -34,6 +34,11 @@ const Wrong = ({ of, calm }) => html`<span class=${'wrong' + (calm ? ' calm' : '
 const fieldOf = (e) => { const f = e?.field ?? ''
   return document.getElementById('f-' + f.replace('.', '-')) ?? document.getElementById(f.replace('payload.', 'p-')) }
 
+/** Text where JSON belongs. Nothing that has it can be sent. */
+class Unread {
+  constructor(o) { Object.assign(this, o) }
+  toJSON() { throw new Problem(this) }
+}
 /** Without what was left empty in the form; in a body or an environment empty says something. */
 const sent = (v) => parse(JSON.stringify({ ...v, timezone: v.timezone || undefined }))
 const typedIn = (text) => text === '' ? undefined : text
@@ -44,14 +49,16 @@ function Form({ base, start }) {
   const [error, setError] = useState(null), [review, setReview] = useState(null),
     [conflict, setConflict] = useState(null), [version, setVersion] = useState(base?.version)
   const [mine] = useState(newKey) // one key for one job, however often Create is pressed
-  const [origin, setOrigin] = useState(base ? definition(base) : null)
+  const [origin, setOrigin] = useState(start)
+  const [kept] = useState({}) // the payloads of the other types
+  useUnsaved(!!bad || changes(origin, spec).length > 0)
   // Not by the attribute: the view has the focus by then, and the browser leaves it there.
   useEffect(() => { if (!base) document.getElementById('f-name')?.focus() }, [])
   // An error that is being mended keeps its place, unseen: what is below it must not move under the pointer.
   const [calm, setCalm] = useState(false)
   const set = (patch) => { setSpec({ ...spec, ...patch }); setCalm(true) }
   const told = error && !calm ? error : null, about = (e, f) => e &&
-    (e.field === f.replace(/\.$/, '') || e.field?.startsWith(f + '.'))
+    (e.field === f || e.field?.startsWith(f + '.'))
   const invalid = (f) => !!about(told ?? unread, f)
   const wrong = (f) => about(told ?? unread, f) ? html`<${Wrong} of=${told ?? unread}/>` :
     about(error, f) && html`<${Wrong} of=${error} calm/>`
@@ -63,9 +70,12 @@ function Form({ base, start }) {
     e?.scrollIntoView({ block: 'center' })
   }, [error])
   const switchTo = (m) => {
-    if (m === 'json') setRaw(JSON.stringify(sent(spec), null, 2))
-    else if (bad) return
-    setMode(m)
+    if (bad || m === mode) return
+    setError(null)
+    try {
+      if (m === 'json') setRaw(JSON.stringify(sent(spec), null, 2))
+      setMode(m)
+    } catch (e) { setError(e) }
   }
   const typed = (text) => {
     setRaw(text)
@@ -73,12 +83,12 @@ function Form({ base, start }) {
   }
   const save = async () => {
     setError(null)
-    const body = sent(spec)
     try {
+      const body = sent(spec)
       if (!base) {
         const job = await send('POST', '/jobs', { body, key: mine })
         toast(`${job.name || job.job_id} was created.`)
-        go(toJob(job))
+        go(toJob(job), { saved: true })
         return
       }
       const path = '/jobs/' + base.job_id
@@ -99,24 +109,26 @@ function Form({ base, start }) {
       const job = await send('PUT', '/jobs/' + base.job_id, { body: review.body, params: { namespace: base.namespace },
         ifMatch: `"${version}"` })
       toast('Saved.')
-      go(toJob(job))
+      go(toJob(job), { saved: true })
     } catch (e) { failed(e) }
   }
   const name = base ? base.name || base.job_id : 'New job'
-  const field = (k, label, props = {}, hint) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
-    <input id=${'f-' + k} class="input" value=${spec[k] ?? ''} aria-invalid=${invalid(k)}
-    onInput=${(e) => set({ [k]: props.type === 'number' ? (e.target.value === '' ? undefined : Number(e.target.value)) :
-    typedIn(e.target.value) })} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}${wrong(k)}</div>`
-  const choice = (k, label, usual, options) => html`<div class="field"><label for=${'f-' + k}>${label}</label>
-    <select id=${'f-' + k} class="select" value=${spec[k] === usual ? '' : spec[k] ?? ''}
-    onChange=${(e) => set({ [k]: e.target.value || (base ? usual : undefined) })}>
-    ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>${wrong(k)}</div>`
+  // A key is the name of a field, or of one in it: retry.base.
+  const labeled = (k, label, input) => { const [at, of] = k.split('.'), id = 'f-' + k.replace('.', '-')
+    return html`<div class="field"><label for=${id}>${label}</label>${input(id, of ? spec[at]?.[of] : spec[at], (v) =>
+      set({ [at]: of ? { ...spec[at], [of]: v } : v }))}${wrong(k)}</div>` }
+  const field = (k, label, props = {}, hint) => labeled(k, label, (id, v, put) => html`<input id=${id} class="input"
+    value=${v ?? ''} aria-invalid=${invalid(k)} onInput=${({ target: { value } }) => put(props.type === 'number' &&
+    value ? Number(value) : typedIn(value))} ...${props}/>${hint && html`<span class="hint">${hint}</span>`}`)
+  const choice = (k, label, usual, options) => labeled(k, label, (id, v, put) => html`<select id=${id} class="select"
+    value=${v === usual ? '' : v ?? ''} onChange=${(e) => put(e.target.value || (base ? usual : undefined))}>
+    ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>`)
   return html`<${Title} title=${base ? `Edit ${name}` : name} crumbs=${base ?
     [['Jobs', to('/jobs')], [name, toJob(base)]] : [['Jobs', to('/jobs')]]}
     actions=${html`<${Segments} label="Form" value=${mode} options=${[['form', 'Form'], ['json', 'JSON']]}
     onChange=${switchTo}/>`}/>
     <form class="cols" onSubmit=${(e) => e.preventDefault()}><div class="c7"><${Panel}>
-      <div class="body form">
+      <div class="body form" key=${version}>
       ${mode === 'json' ? html`<div class="field"><label for="f-raw">Definition</label>
         <textarea id="f-raw" class="textarea" rows="26" spellcheck=${false} value=${raw} aria-invalid=${!!bad}
         onInput=${(e) => typed(e.target.value)}></textarea>${bad && html`<span class="wrong" role="alert">${bad}
@@ -137,8 +149,9 @@ function Form({ base, start }) {
           ${field('jitter', 'Jitter', { placeholder: 'none' }, 'such as 90s')}</div></fieldset>
       <fieldset><legend>What</legend><${Segments} label="Type" value=${spec.type}
         options=${[['http', 'HTTP'], ['shell', 'Shell'], ['queue', 'Queue'], ['message', 'Message']]}
-        onChange=${(t) => t !== spec.type && set({ type: t, payload: {} })}/>
-        <${Payload} type=${spec.type} value=${spec.payload ?? {}} onChange=${(payload) => set({ payload })}
+        onChange=${(type) => { kept[spec.type] = spec.payload; set({ type, payload: kept[type] ?? {} }) }}/>
+        <${Payload} key=${spec.type} type=${spec.type} value=${spec.payload ?? {}}
+          onChange=${(payload) => set({ payload })}
           wrong=${(k) => wrong('payload' + k)} invalid=${(k) => invalid('payload' + k)}/>${wrong('type')}</fieldset>
       <details><summary>Limits, retries, overlap</summary><fieldset><div class="pair">
         ${choice('overlap', 'While an earlier run is open', 'skip', [['', 'skip (default)'], ['queue', 'queue'],
@@ -152,12 +165,10 @@ function Form({ base, start }) {
             'expires if not started within this time')}${field('concurrency', 'Most runs at once',
             { type: 'number', min: 0, placeholder: 'no limit' })}${field('max_runs', 'Ends after runs',
             { type: 'number', min: 0, placeholder: 'no limit' })}</div>
-        <div class="pair"><${Nested} spec=${spec} set=${set} at="retry" k="max_retries" label="Retries" type="number"
-          placeholder="3"/><${Nested} spec=${spec} set=${set} at="retry" k="base" label="First delay" placeholder="1s"/>
-          <${Nested} spec=${spec} set=${set} at="missed" k="policy" label="After an outage" usual="run_once"
-          base=${base} options=${[['', 'run once (default)'], ['skip', 'skip'], ['run_all', 'run all']]}/></div>
-          ${wrong('retry')}
-          ${wrong('missed')}</fieldset></details>
+        <div class="pair">${field('retry.max_retries', 'Retries', { type: 'number', min: 0, placeholder: '3' })}
+          ${field('retry.base', 'First delay', { placeholder: '1s' })}
+          ${choice('missed.policy', 'After an outage', 'run_once', [['', 'run once (default)'], ['skip', 'skip'],
+          ['run_all', 'run all']])}</div></fieldset></details>
       <details><summary>Tags, calendars, workers</summary><fieldset><${Pairs} label="Tags" value=${spec.tags}
         onChange=${(tags) => set({ tags })} hint="name=value, one on each line: team=billing"/>
         <${Pairs} label="Tags that a worker must have" value=${spec.workers} onChange=${(workers) => set({ workers })}
@@ -168,7 +179,8 @@ function Form({ base, start }) {
           <span class="hint">names, with a space between them</span>${wrong('calendars')}</div>
         <div class="pair">${field('start_at', 'Not before', { placeholder: '2026-12-01T00:00:00Z' })}
           ${field('end_at', 'Not after', { placeholder: '2027-12-01T00:00:00Z' })}</div></fieldset></details>`}
-      ${error && html`<div class=${'banner bad' + (calm ? ' calm' : '')} role="alert"><${Icon} name="cross"/><div><p>
+      ${error && html`<div class=${'banner bad' + (calm ? ' calm' : '')} role="alert"><${Icon} name="cross"/><div
+        class="grow"><p>
         <strong>${error.field ? `${fieldOf(error)?.labels?.[0]?.innerText ?? error.field}: ` : ''}${error.detail}
         </strong></p>${error.remedy && html`<p><${Rich} text=${cap(error.remedy)}/></p>`}</div></div>`}
       <div class="row"><${Act} type="submit" className="primary" disabled=${!!bad} onClick=${(e) => {
@@ -182,17 +194,6 @@ function Form({ base, start }) {
       close=${() => setConflict(null)} take=${(merged) => { setOrigin(definition(conflict));
       setVersion(conflict.version); setSpec(merged); setRaw(JSON.stringify(merged, null, 2)); setConflict(null);
       toast('Merged. Review and save again.') }}/>`}`
-}
-
-const Nested = ({ spec, set, at, k, label, options, usual, base, ...props }) => {
-  const id = `f-${at}-${k}`, put = (v) => set({ [at]: { ...spec[at], [k]: v } }), v = spec[at]?.[k]
-  return html`<div class="field"><label for=${id}>${label}</label>${options ?
-    html`<select id=${id} class="select" value=${v === usual ? '' : v ?? ''}
-    onChange=${(e) => put(e.target.value || (base ? usual : undefined))}>
-    ${options.map(([v, t]) => html`<option value=${v}>${t}</option>`)}</select>`
-    : html`<input id=${id} class="input" value=${v ?? ''} ...${props}
-      onInput=${(e) => put(props.type === 'number' && e.target.value !== '' ? Number(e.target.value) :
-      typedIn(e.target.value))}/>`}</div>`
 }
 
 function Pairs({ label, value, onChange, hint }) {
@@ -265,20 +266,18 @@ const wall = (at, seconds) => {
 }
 
 function Review({ review, job, close, put }) {
-  const { dry, list } = review
-  const nextOf = dry
-  return html`<${Dialog} wide title=${`Save ${job.name || job.job_id}?`} onClose=${close}
-    footer=${html`<button class="button" onClick=${close}>Back</button>
-    <${Act} className="primary" disabled=${!list.length} onClick=${put}>Save<//>`}>
+  const { dry, list, body } = review, before = dry?.next_before ?? [], after = dry?.next_after ?? []
+  const at = (list, i, zone) => list[i] ? clock(Date.parse(list[i]), zone) : i === list.length && 'none'
+  return html`<${Dialog} wide title=${`Save ${job.name || job.job_id}?`} onClose=${close} cancel="Back"
+    footer=${html`<${Act} className="primary" disabled=${!list.length} onClick=${put}>Save<//>`}>
     ${list.length ? html`<${Diff} list=${list}/>` : html`<p>Nothing was changed.</p>`}
-    ${!nextOf ? '' : String(nextOf.next_before) === String(nextOf.next_after) ?
-      html`<p class="small muted">Its next times stay the same.</p>` : html`<div class="form"><div class="pair"><div>
-      <h3>Next before</h3><ul class="small">
-      ${nextOf.next_before?.map((t) => html`<li>${clock(Date.parse(t), job.timezone)}</li>`)}</ul></div><div>
-      <h3>Next after</h3><ul class="small">${nextOf.next_after?.map((t) =>
-      html`<li class=${nextOf.next_before?.includes(t) ? '' : 's-succeeded'}>
-      ${clock(Date.parse(t), review.body.timezone ?? 'UTC')}</li>`)}</ul></div></div></div>`}
-    ${[nextOf?.dropped?.text, ...nextOf?.warnings ?? []].filter(Boolean).map((w) =>
+    ${String(before) !== String(after) ? html`<div class="times"><table><thead><tr><th scope="col">Next before</th>
+      <th scope="col">Next after</th></tr></thead><tbody>
+      ${(after.length > before.length ? after : before).map((_, i) => html`<tr>
+      <td>${at(before, i, job.timezone)}</td><td class=${!after[i] || before.includes(after[i]) ? '' : 's-succeeded'}>
+      ${at(after, i, body.timezone ?? 'UTC')}</td></tr>`)}</tbody></table></div>` : before.length > 0 &&
+      html`<p class="small muted">Its next times stay the same.</p>`}
+    ${[dry?.dropped?.text, ...dry?.warnings ?? []].filter(Boolean).map((w) =>
       html`<p class="small s-missed">${w}</p>`)}<//>`
 }
 
@@ -302,37 +301,41 @@ function Payload({ type, value, onChange, wrong: of, invalid }) {
       <${JSONField} key="headers" id="headers" label="Headers" value=${value.headers}
         onChange=${(headers) => set({ headers })} hint='a JSON object: {"X-Team": "billing"}'/>
         <${JSONField} key="body" id="body" label="Body" value=${value.body} onChange=${(body) => set({ body })}
-        hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
+        hint="JSON, or text that is sent as it is" loose/>`
     case 'shell': return html`<div class="field"><label for="p-command">Command</label>
       <textarea id="p-command" class="textarea" rows="4" spellcheck=${false} value=${value.command ?? ''}
       placeholder="echo hello" onInput=${(e) => set({ command: typedIn(e.target.value) })}></textarea>
       <span class="hint">A script for /bin/sh. CARILLON_RUN has the run's id.</span>${wrong('command')}</div>
       <${JSONField} key="env" id="env" label="Environment" value=${value.env} onChange=${(env) => set({ env })}
-        hint='a JSON object: {"LANG": "C"}'/>${wrong('')}`
+        hint='a JSON object: {"LANG": "C"}'/>`
     case 'queue': return html`${text('queue', 'Queue', { placeholder: 'mail' })}
       <${JSONField} key="data" id="data" label="Data" value=${value.data} onChange=${(data) => set({ data })}
-      hint="any JSON, handed to the worker"/>${wrong('')}`
+      hint="any JSON, handed to the worker"/>`
     default: return html`${text('broker', 'Broker', { placeholder: 'nats://host:4222, or a name the workers know' })}
       <div class="pair">${text('subject', 'Subject (NATS)')}${text('topic', 'Topic (Kafka)')}
       ${text('key', 'Key (Kafka)')}</div>
       <${JSONField} key="data" id="data" label="Data" value=${value.data} onChange=${(data) => set({ data })}
-        hint="JSON, or text that is sent as it is" loose/>${wrong('')}`
+        hint="JSON, or text that is sent as it is" loose/>`
   }
 }
 
-/** JSON while it is typed. Loose: what is no JSON is text. */
+/** JSON while it is typed. Loose: what does not look like JSON is text. */
 function JSONField({ id, label, value, onChange, hint, loose }) {
-  const [text, setText] = useState(value === undefined ? '' : typeof value === 'string' && loose ? value :
-    JSON.stringify(value, null, 2)), [bad, setBad] = useState('')
-  const put = (t) => {
-    setText(t)
-    if (!t.trim()) { setBad(''); onChange(undefined); return }
-    try { onChange(parse(t)); setBad('') } catch (e) { if (loose) onChange(t); else setBad(e.message) }
+  const read = (text) => {
+    if (!text.trim()) return undefined
+    try { return parse(text) } catch (e) {
+      return loose && !/^\s*[[{"]/.test(text) ? text : new Unread({ field: 'payload.' + id, text,
+        detail: 'this is not valid JSON: ' + e.message.split(/, ("|\.\.\.)/)[0],
+        remedy: loose ? 'Correct it, or put text between quotes' : '' })
+    }
   }
+  const bad = value instanceof Unread
+  const [text, setText] = useState(bad ? value.text : value === undefined ? '' : loose && typeof value === 'string' &&
+    read(value) === value ? value : JSON.stringify(value, null, 2))
   return html`<div class="field"><label for=${'p-' + id}>${label}</label>
     <textarea id=${'p-' + id} class="textarea" rows="2" style=${{ minHeight: '56px' }} spellcheck=${false} value=${text}
-    aria-invalid=${!!bad} onInput=${(e) => put(e.target.value)}></textarea><span class=${bad ? 'wrong' : 'hint'}>
-    ${bad || hint}</span></div>`
+    aria-invalid=${bad} onInput=${(e) => { setText(e.target.value); onChange(read(e.target.value)) }}></textarea>
+    ${bad ? html`<${Wrong} of=${value}/>` : html`<span class="hint">${hint}</span>`}</div>`
 }
 
 // Twelve months at a glance: on which days it fires, and where daylight saving or a calendar changes something.
@@ -359,7 +362,7 @@ function Year({ times }) {
   }, [times])
   if (dense && months.length < 3) return html`<p
     class="muted small">It fires too often to draw a year: the last of the first ${times.length} times is
-    ${wall(times.at(-1).at)}.</p>`
+    ${' '}${wall(times.at(-1).at)}</p>`
   return html`<div class="year">${months.map((m) => html`<div class="month" key=${m.key}><h3>${m.name}</h3>
     <div class="days">${Array.from({ length: m.begin }, () => html`<i class="blank"></i>`)}
     ${Array.from({ length: m.length }, (_, i) => { const key = `${m.key}-${pad(i + 1)}`, d = m.days.get(key)

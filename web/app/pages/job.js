@@ -273,9 +273,8 @@ function Backfill({ job, close }) {
   }
   const change = (set) => (e) => { set(e.target.type === 'checkbox' ? e.target.checked : e.target.value);
     setPlan(null) }
-  return html`<${Dialog} title=${`Backfill ${job.name || job.job_id}`} onClose=${close}
-    footer=${html`<button class="button" onClick=${close}>Close</button>
-      ${plan ? html`<${Act} className="primary" disabled=${!plan.times.length}
+  return html`<${Dialog} title=${`Backfill ${job.name || job.job_id}`} onClose=${close} cancel="Close" form
+    footer=${html`${plan ? html`<${Act} className="primary" disabled=${!plan.times.length}
         onClick=${() => post(false)}>Run ${count(plan.times.length)}<//>` :
         html`<${Act} className="primary" onClick=${() => post(true)}>Show what would run<//>`}`}>
     <div class="form"><div class="pair"><div class="field"><label for="bf-from">From (UTC)</label>

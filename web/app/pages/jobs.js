@@ -145,13 +145,10 @@ function Outcomes({ job }) {
     html`<span class="muted">never ran</span>`}</span>`
 }
 
-// One thing done to many jobs. It is done in pieces, and goes on where it stopped: after an answer that broke off, and
-// in a tab that was loaded again meanwhile.
 const key = 'carillon.act'
 function read() {
   try { return JSON.parse(sessionStorage.getItem(key)) } catch { return null }
 }
-/** What was begun and has not ended: its request, how far it is, and whether it is under way. */
 const begun = signal(read())
 function put(state) {
   begun.value = state
@@ -211,13 +208,12 @@ async function begin(action, name, filter, known, changed) {
   await goOn(changed)
 }
 
-/** What was begun and stopped, and what is under way. */
 function Begun({ changed }) {
   const b = begun.value
   if (!b) return null
   const far = `${count(b.done)} of ${count(b.matched)}${b.failed ? `, ${count(b.failed)} failed` : ''}`
   if (b.running) return html`<${Dialog} title=${b.name} onClose=${() => stop.abort()}
-    footer=${html`<button class="button" onClick=${() => stop.abort()}>Stop</button>`}><p role="status">${far}</p>
+    cancel="Stop"><p role="status">${far}</p>
     <progress max=${b.matched} value=${b.done + b.failed} aria-label=${b.name}></progress><//>`
   return html`<div class="banner warn"><${Icon} name="bars"/><div class="grow"><p>
     <strong>${b.name} stopped: ${far}.</strong> ${b.error}</p></div>

@@ -69,9 +69,8 @@ function EditQueue({ q, close }) {
     } catch (e) { setError(e) }
   }
   const wrong = (f) => error?.field === f && html`<span class="wrong" role="alert">${error.detail}</span>`
-  return html`<${Dialog} title=${q.name ? `Limit of ${q.name}` : 'New queue'} onClose=${close}
-    footer=${html`<button class="button" onClick=${close}>Cancel</button>
-    <${Act} className="primary" disabled=${!name} onClick=${save}>Save<//>`}>
+  return html`<${Dialog} title=${q.name ? `Limit of ${q.name}` : 'New queue'} onClose=${close} form
+    footer=${html`<${Act} className="primary" disabled=${!name} onClick=${save}>Save<//>`}>
     <div class="form">${!q.name && html`<div class="field"><label for="q-name">Name</label>
       <input id="q-name" class="input" value=${name} onInput=${(e) => setName(e.target.value)}/>${wrong('name')}</div>`}
       <div class="field"><label for="q-limit">Runs that workers may have at once</label>
@@ -182,9 +181,8 @@ function EditCalendar({ c, close }) {
     <input id=${'c-' + k} class="input" disabled=${k === 'name' && !!c.name} value=${f[k]}
     aria-invalid=${!!error?.field?.startsWith(k)} onInput=${(e) => setF({ ...f, [k]: e.target.value })}/>
     <span class="hint">${hint}</span></div>`
-  return html`<${Dialog} title=${c.name ? `Edit ${c.name}` : 'New calendar'} onClose=${close}
-    footer=${html`<button class="button" onClick=${close}>Cancel</button>
-    <${Act} className="primary" disabled=${!f.name} onClick=${save}>Save<//>`}>
+  return html`<${Dialog} title=${c.name ? `Edit ${c.name}` : 'New calendar'} onClose=${close} form
+    footer=${html`<${Act} className="primary" disabled=${!f.name} onClick=${save}>Save<//>`}>
     <div class="form">${field('name', 'Name', '')}${field('timezone', 'Zone', 'such as Europe/Berlin')}
       ${field('dates', 'Dates', '2026-12-25, or 12-25 for every year')}${field('weekdays', 'Weekdays', 'sat sun')}
       ${field('daily', 'Hours of every day', '22:00-06:00')}</div>

@@ -1,15 +1,12 @@
 // Small parts that every view uses.
-import { html, signal, useEffect, useRef, useState } from '../ui.js'
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from '../ui.js'
 import { leaderless, may } from '../api.js'
 import { turns } from '../data.js'
-import { toMain } from '../router.js'
+import { guard, toMain } from '../router.js'
 import { lost } from '../time.js'
 import { Icon } from './icons.js'
 
-/**
- * A part of a view. One whose question the node does not know (`of`) is left out: in a cluster that is being upgraded
- * the page may be newer than the leader.
- */
+/** A part of a view, left out if the node does not know its question (`of`). */
 export const Panel = ({ title, aside, actions, className, children, of }) => of?.error?.absent ? null :
   html`<section class=${'panel ' + (className ?? '')}>
   ${(title || actions) && html`<header>${title && html`<h2>${title}${aside &&
@@ -30,10 +27,7 @@ export const Title = ({ title, sub, crumbs, actions }) => {
 export const off = (role = 'operator') => !may(role) ? `This needs a token with the role ${role}.` :
   lost.value || leaderless.value ? `There is no ${lost.value ? 'answer' : 'leader'}: nothing can be changed now.` : ''
 
-/**
- * A button that changes something: off without the role or a leader, or for a reason of its own (not). It says why. It
- * keeps the focus while it is busy, so that a dialog gives it back, and leaves it to the view when it goes away.
- */
+/** A button that changes something: off without the role or a leader, or for a reason of its own (not). */
 export function Act({ role, onClick, children, className, title, disabled, not, ...rest }) {
   const [busy, setBusy] = useState(false), used = useRef(false)
   const why = off(role) || not
@@ -47,7 +41,6 @@ export function Act({ role, onClick, children, className, title, disabled, not, 
     aria-disabled=${busy} aria-busy=${busy} title=${why || title} onClick=${click} ...${rest}>${children}</button>`
 }
 
-/** A link to where something is changed. */
 export const ActLink = ({ href, className = '', children }) => off() ?
   html`<${Act} className=${className}>${children}<//>` :
   html`<a class=${'button ' + className} href=${href}>${children}</a>`
@@ -56,7 +49,6 @@ export const ActLink = ({ href, className = '', children }) => off() ?
 export const Rich = ({ text }) => (text ?? '').replace(/POST \S+:resume/, 'press Resume')
   .replace(/^(GET|PUT|POST) \/api.*/, '').split('`').map((part, i) => i % 2 ? html`<code>${part}</code>` : part)
 
-/** How an answer is shown, whatever became of the question. */
 export function Load({ of, bones = 4, empty, children, what }) {
   const { data, error, slow, dim, reload } = of
   if (data !== null) {
@@ -151,18 +143,26 @@ export async function attempt(what, fn) {
   }
 }
 
-/** A modal dialog. It closes by Escape, and gives the focus back. */
-export function Dialog({ title, wide, onClose, children, footer }) {
-  const ref = useRef(null)
+const discard = () => ask({ title: 'Discard your changes?', text: 'What you typed is not saved.', yes: 'Discard',
+  danger: true })
+export const useUnsaved = (edited) => useLayoutEffect(() => edited ? guard(discard) : undefined, [edited])
+
+/** A modal dialog. One with a form asks before it closes, once something was typed. */
+export function Dialog({ title, wide, form, cancel = 'Cancel', onClose, children, footer }) {
+  const ref = useRef(null), [edited, setEdited] = useState(false)
+  const close = async () => { if (!edited || await discard()) onClose() }
+  useUnsaved(edited)
   useEffect(() => {
     const d = ref.current, from = document.activeElement
     d.showModal()
     return () => { d.close(); from?.isConnected ? from.focus({ preventScroll: true }) : toMain() }
   }, [])
-  return html`<dialog ref=${ref} class=${wide ? 'wide' : ''} onCancel=${(e) => { e.preventDefault(); onClose() }}
-    aria-labelledby="dialog-title">
-    <header><h2 id="dialog-title">${title}</h2></header><div class="body stack">${children}</div><footer>${footer}
-      </footer></dialog>`
+  // Escape is taken as a key: a browser lets a dialog refuse its cancel event once only.
+  return html`<dialog ref=${ref} class=${wide ? 'wide' : ''} aria-label=${title} onInput=${() => setEdited(!!form)}
+    onCancel=${(e) => { e.preventDefault(); close() }}
+    onKeyDown=${(e) => { if (e.key === 'Escape') { e.preventDefault(); close() } }}>
+    <header><h2>${title}</h2></header><div class="body stack">${children}</div><footer>
+      <button class="button" onClick=${close}>${cancel}</button>${footer}</footer></dialog>`
 }
 
 const asked = signal(null)
@@ -172,10 +172,11 @@ export function Asking() {
   const q = asked.value
   const [text, setText] = useState('')
   if (!q) return null
-  const end = (v) => { asked.value = null; setText(''); q.resolve(v) }
-  return html`<${Dialog} title=${q.title} onClose=${() => end(false)} footer=${html`<button class="button"
-    onClick=${() => end(false)}>${q.danger ? 'Keep' : 'Cancel'}</button>
-    <button class=${'button primary' + (q.danger ? ' danger' : '')} disabled=${q.type && text.trim() !== String(q.type)}
+  // It is gone before the answer is acted on: what is below a dialog takes no focus.
+  const end = (v) => { asked.value = null; setText(''); setTimeout(q.resolve, 0, v) }
+  return html`<${Dialog} title=${q.title} onClose=${() => end(false)} cancel=${q.danger ? 'Keep' : 'Cancel'}
+    footer=${html`<button class=${'button primary' + (q.danger ? ' danger' : '')}
+    disabled=${q.type && text.trim() !== String(q.type)}
       onClick=${() => end(true)}>${q.yes}</button>`}>
     <p>${q.text}</p>${q.type && html`<div class="field"><label for="ask-type">Type ${q.type} to continue</label>
       <input id="ask-type" class="input" autocomplete="off" value=${text} onInput=${(e) => setText(e.target.value)}/>
@@ -197,12 +198,9 @@ export const Meter = ({ value, of, label, warn = .8, bad = .95 }) => {
     aria-label=${label}><i style=${{ width: (part * 100).toFixed(1) + '%' }}></i></div>`
 }
 
-// The list that is pointed at. It holds the others too: one that grows above it would move it.
+// The list that is pointed at holds the others too: one that grows above it would move it.
 const pointed = signal(null)
-/**
- * Rows that stay under the pointer: while a list is pointed at or has the focus, those that came since wait ("3 new")
- * and those that went away stay as they were, pale. `children` draws them.
- */
+/** Rows that stay under the pointer. `children` draws them. */
 export function Still({ rows, id, children }) {
   const h = useRef({}).current, [, set] = useState(0), draw = () => set((n) => n + 1)
   const turn = turns.get(rows), held = pointed.value || document.activeElement?.closest('.still')
@@ -233,7 +231,7 @@ export function Table({ label, cols, rows, id, selected, foot }) {
         </div>`)}</div>`)}</div></div>`}<//>${foot}`
 }
 
-/** Delays a value until it has not changed for a while: one question for a word, not one for each letter. */
+/** A value once it has not changed for a while. */
 export function useSettled(value, ms = 250) {
   const [v, set] = useState(value)
   useEffect(() => {

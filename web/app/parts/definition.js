@@ -64,9 +64,9 @@ export function Conflict({ base, theirs, mine, close, take }) {
     take(out)
   }
   const waiting = both.filter((c) => !same(base[c.field], mine[c.field]))
-  return html`<${Dialog} wide title="The job was changed meanwhile" onClose=${close}
-    footer=${html`<button class="button" onClick=${close}>Back</button>
-    <button class="button primary" disabled=${waiting.some((c) => !picked[c.field])} onClick=${merge}>Merge</button>`}>
+  return html`<${Dialog} wide title="The job was changed meanwhile" onClose=${close} cancel="Back"
+    footer=${html`<button class="button primary" disabled=${waiting.some((c) => !picked[c.field])}
+    onClick=${merge}>Merge</button>`}>
     <p>Another client saved this job while you edited it. What only one of you changed is kept. ${waiting.length ?
       'Choose for the other fields:' : ''}</p>
     ${waiting.map((c) => html`<fieldset class="choose"><legend class="mono">${c.field}</legend>

@@ -42,7 +42,7 @@ const paths = {
     edit: 'M3 13l.6-2.8L11 2.8l2.2 2.2l-7.4 7.4z',
     trash: 'M3 4.5h10M6.5 4.5V3h3v1.5M4.5 4.5l.6 9h5.8l.6-9', bolt: 'M9 2L3.5 9H8l-1 5l5.5-7H8z',
     system: 'M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 0 0 0-11zM8 2.5v11M8 6h4.5M8 10h4.5',
-    hand: 'M8 2.5v7M5 6.5l3 3l3-3M3.5 13h9', exit: 'M6 2.5H3v11h3M7 8h6.5M11 5.5L13.5 8L11 10.5',
+    exit: 'M6 2.5H3v11h3M7 8h6.5M11 5.5L13.5 8L11 10.5',
 }
 const solid = new Set(['play', 'octagon', 'runs'])
 
