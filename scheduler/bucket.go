@@ -249,7 +249,7 @@ func (l *loop) bucket(v *store.View, k bucketKey) *bucket {
 		c := l.classes[k.class]
 		if c == nil {
 			c = newClass(v.Class(k.class))
-			c.jobQueue = l.queueOf(v, c)
+			c.space, c.jobQueue = l.s.space(c.Namespace), l.queueOf(v, c)
 			l.classes[k.class] = c
 		}
 		b = &bucket{class: c, number: k.class, lane: &l.lanes[k.lane]}

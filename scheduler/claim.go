@@ -106,7 +106,7 @@ func (l *loop) build(picks []pick) []pick {
 				size += claimOverhead + len(p.key)
 				payload += len(p.job.def.Spec.Payload)
 			default:
-				l.release(p.x)
+				l.release(p)
 				l.claimResolved(p, false)
 			}
 		}
@@ -234,14 +234,15 @@ func (l *loop) giveBack(picks []pick) {
 	for i := len(picks) - 1; i >= 0; i-- {
 		p := &picks[i]
 		l.putBack(p)
-		l.release(p.x)
+		l.release(p)
 		l.claimResolved(p, false)
 	}
 }
 
-func (l *loop) release(x *session) {
+func (l *loop) release(p *pick) {
 	l.s.mu.Lock()
-	x.reserved--
+	p.x.reserved--
+	p.x.hold(p.b.class.space, -1)
 	l.s.mu.Unlock()
 }
 
@@ -330,10 +331,11 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 	for i := range claims {
 		p, o := &claims[i], &reply.Items[i]
 		p.x.reserved--
+		p.x.hold(p.b.class.space, -1)
 		if o.Code != fsm.CodeClaimed {
 			continue
 		}
-		c := &claim{run: o.Run, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
+		c := &claim{run: o.Run, space: p.b.class.space, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
 		p.x.add(c)
 		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) || !maySee(p.x, p.job.secrets) {
 			s.takeAwayLocked(c)

@@ -179,6 +179,8 @@ func (l *loop) beyondHorizon() bool {
 func (l *loop) read() (more bool, err error) {
 	err = l.s.st.View(func(v *store.View) error {
 		l.outages, l.released = v.Info.Outages, v.Info.Released
+		l.shared = v.NamespacesInUse() > 1
+		l.s.shared.Store(l.shared)
 		l.lookAtQueues(v, false)
 		// Starved buckets come first: they have workers that wait for them.
 		budget := readChunk

@@ -49,6 +49,7 @@ type loop struct {
 
 	catalog  *catalog
 	outages  []store.Outage
+	shared   bool  // several namespaces have jobs
 	released int64 // when the cluster was released after a restore
 	free     bool  // it is not on hold; a leadership sees no other beginning of a hold than its own
 

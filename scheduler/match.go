@@ -18,6 +18,7 @@ const (
 // class is a kind of work: what it needs of a worker, and who has it.
 type class struct {
 	job.Class
+	space    int       // its namespace, by Scheduler.spaces
 	jobQueue *jobQueue // nil: it has no queue
 
 	version  uint64 // of Scheduler.sessions that the list was made from
@@ -76,6 +77,11 @@ func (c *class) takenBy(x *session) bool {
 	return takesFrom(x, c) && takesType(x, c) && takesQueue(x, c) && hasTags(x, c) && maySee(x, c.Secrets)
 }
 
+// mayTake says that a session has a slot for a run of the class. shared: several namespaces have jobs.
+func (c *class) mayTake(x *session, shared bool) bool {
+	return x.free() > 0 && (!shared || x.leaves(c.space))
+}
+
 // prepare makes the class ready for a round of matching.
 func (c *class) prepare(l *loop) {
 	s := l.s
@@ -95,7 +101,7 @@ func (c *class) prepare(l *loop) {
 	c.round = l.round
 	c.heap = c.heap[:0]
 	for _, x := range c.sessions {
-		if x.free() > 0 {
+		if c.mayTake(x, l.shared) {
 			c.heap = append(c.heap, candidate{x, x.busy()})
 		}
 	}
@@ -123,13 +129,13 @@ func (c *class) sift(i int) {
 	}
 }
 
-// least is the least loaded session with a free slot, nil if there is none. Other classes may have given it work
-// meanwhile.
-func (c *class) least() *session {
+// least is the least loaded session with a slot for the class, nil if there is none. Other classes may have given it
+// work meanwhile.
+func (c *class) least(shared bool) *session {
 	for len(c.heap) > 0 {
 		top := &c.heap[0]
 		switch busy := top.x.busy(); {
-		case top.x.free() == 0:
+		case !c.mayTake(top.x, shared):
 			last := len(c.heap) - 1
 			c.heap[0] = c.heap[last]
 			c.heap = c.heap[:last]
@@ -161,7 +167,7 @@ func (l *loop) next(n *lane) *bucket {
 			}
 			continue
 		}
-		if b.class.least() != nil {
+		if b.class.least(l.shared) != nil {
 			if b.credit > 0 {
 				return b
 			}
@@ -191,8 +197,9 @@ func (l *loop) match(limit int) []pick {
 		if b == nil {
 			break
 		}
-		x := b.class.least()
+		x := b.class.least(l.shared)
 		x.reserved++
+		x.hold(b.class.space, 1)
 		if n := b.class.jobQueue; n != nil {
 			n.inFlight++
 		}
@@ -270,7 +277,9 @@ func (l *loop) hint() {
 		for _, b := range l.lanes[i].ring {
 			if n := b.head.len(); n > 0 && b.class.jobQueue.room() {
 				for _, x := range b.class.sessions {
-					x.ready += n
+					if !l.shared || x.leaves(b.class.space) {
+						x.ready += n
+					}
 				}
 				l.hinted = true
 			}

@@ -124,8 +124,8 @@ func TestNamespacesTakeTurns(t *testing.T) {
 			w.trigger(b)
 		}
 		w.worker("w", 4, func(f *fakeWorker) { f.handle = takes(time.Second) }).mustJoin()
-		time.Sleep(25 * time.Second) // a hundred runs
-		if n := len(w.summary(b)); n < 36 {
+		time.Sleep(25 * time.Second) // some eighty runs: a slot is kept free
+		if n := len(w.summary(b)); n < 30 {
 			t.Errorf("%d of 40 runs of team-b while team-a had %d", n, len(w.summary(a)))
 		}
 	})

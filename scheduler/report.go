@@ -97,10 +97,7 @@ func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 	if c.pending == nil {
 		c.pending = &pending{c: c, result: r, since: time.Now()}
 		s.results = append(s.results, c.pending)
-		if !c.reported {
-			c.reported = true
-			c.x.open--
-		}
+		c.x.ended(c)
 		s.urgent = s.urgent || urgent(c, &r, call)
 		wait.Wake(s.completeWake)
 	}

@@ -121,6 +121,10 @@ type Scheduler struct {
 	postMu sync.Mutex
 	posts  []func()
 
+	spaceMu sync.Mutex     // nothing else is locked under it
+	spaces  map[string]int // numbers of namespaces, in this leadership
+
+	shared   atomic.Bool  // several namespaces have jobs
 	lastTurn atomic.Int64 // Clock.Mono of the loop's last turn
 	starving atomic.Bool  // ready entries wait for a slot or a limit
 	credited atomic.Bool  // there was a worker that has other leaders too
@@ -168,13 +172,25 @@ func New(o Options) *Scheduler {
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
 		sessions: map[sessionKey]*session{}, removed: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1,
 		early:  map[uint64]struct{}{},
-		pulled: map[uint64]*claim{},
+		pulled: map[uint64]*claim{}, spaces: map[string]int{},
 	}
 	s.stamp = stamp.New(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
 	s.feed = &feed{wake: s.wake, starving: &s.starving}
 	s.feed.sleeps.Store(math.MaxInt64)
 	s.lastTurn.Store(int64(o.Clock.Mono()))
 	return s
+}
+
+// space is the number of a namespace in this leadership.
+func (s *Scheduler) space(namespace string) int {
+	s.spaceMu.Lock()
+	defer s.spaceMu.Unlock()
+	n, ok := s.spaces[namespace]
+	if !ok {
+		n = len(s.spaces)
+		s.spaces[namespace] = n
+	}
+	return n
 }
 
 // maxSleep bounds every sleep: the wall clock is read again after it, because it may have been set.

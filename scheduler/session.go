@@ -3,6 +3,7 @@ package scheduler
 import (
 	"time"
 
+	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -44,6 +45,7 @@ type session struct {
 	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what
 	// the worker does not offer although we would count it as free (it drains, or limits itself).
 	open, reserved, withheld int
+	held                     []int32 // of open and reserved: those of each namespace, by Scheduler.spaces
 	// resending counts claims of an earlier leader whose assignments are being read from the store, to be sent again.
 	resending int
 	// credited: the worker has other leaders too, and only its numbered polls offer slots. credit is what the last of
@@ -73,6 +75,7 @@ type session struct {
 // claim is a committed claim of a living session.
 type claim struct {
 	run       job.RunKey
+	space     int // its namespace, by Scheduler.spaces
 	fence     uint64
 	x         *session
 	attempt   uint16
@@ -117,6 +120,31 @@ func (x *session) free() int {
 	return max(0, x.slots-x.open-x.reserved-x.withheld)
 }
 
+// hold counts a slot that is taken, or freed, for a namespace.
+func (x *session) hold(space, n int) {
+	if space >= len(x.held) {
+		x.held = append(x.held, make([]int32, space+1-len(x.held))...)
+	}
+	x.held[space] += int32(n)
+}
+
+// shareOf is the part of a worker's slots, one in so many, that a namespace leaves to others.
+const shareOf = 8
+
+// leaves says that a namespace may take one more slot and leaves enough to others: as many slots as it has on this
+// worker, up to an eighth of them. A worker of one namespace has no others. What a worker fetches in advance counts as
+// no slot here: it would wait behind the runs of the one that has them all.
+func (x *session) leaves(space int) bool {
+	if x.namespace != "" || mutant.On(mutant.TakeAll) {
+		return true
+	}
+	held, slots := 0, x.slots-x.ahead
+	if space < len(x.held) {
+		held = int(x.held[space])
+	}
+	return slots-x.busy() > min(held, max(1, slots/shareOf))
+}
+
 // grant notes what a numbered poll offers. What was sent and had not arrived when it was sent counts against it.
 func (x *session) grant(p *job.Poll) {
 	if p.Number <= x.polls {
@@ -154,11 +182,21 @@ func (x *session) add(c *claim) {
 	c.x = x
 	x.claims[c.fence] = c
 	x.open++
+	x.hold(c.space, 1)
 	if x.pull != nil {
 		x.pull.index[c.fence] = c
 	}
 	if c.canceling {
 		x.canceling++
+	}
+}
+
+// ended frees the slot of a claim that has a result.
+func (x *session) ended(c *claim) {
+	if !c.reported {
+		x.open--
+		x.hold(c.space, -1)
+		c.reported = true
 	}
 }
 
@@ -171,10 +209,7 @@ func (x *session) drop(c *claim) {
 	if x.pull != nil {
 		delete(x.pull.index, c.fence)
 	}
-	if !c.reported {
-		x.open--
-		c.reported = true
-	}
+	x.ended(c)
 	if c.canceling {
 		x.canceling--
 	}

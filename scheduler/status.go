@@ -53,7 +53,7 @@ func (l *loop) watch(mono time.Duration, stamping bool) {
 			continue
 		}
 		b.class.prepare(l)
-		if at := b.head.all()[0].Ready; b.class.least() != nil && (!found || at < oldest) {
+		if at := b.head.all()[0].Ready; b.class.least(l.shared) != nil && (!found || at < oldest) {
 			oldest, found = at, true
 		}
 	}
@@ -111,12 +111,14 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 // NoSlot says why no worker has a free slot for a run of a class, empty if one has.
 func (s *Scheduler) NoSlot(text string) string {
 	c := newClass(text)
-	why, free, busy := s.takers(c)
+	why, free, kept, busy := s.takers(c)
 	switch {
 	case why != "":
 		return why
 	case free:
 		return ""
+	case kept:
+		return "namespace " + c.Namespace + " has its share of the slots: those that are free are kept for other namespaces"
 	case !busy:
 		key, _ := c.QueueKey()
 		return "no worker polls queue " + key.String() + " at the moment"
@@ -126,13 +128,15 @@ func (s *Scheduler) NoSlot(text string) string {
 
 // NoWorker says which worker runs of a class wait for, empty if there is one that takes them.
 func (s *Scheduler) NoWorker(text string) string {
-	why, _, _ := s.takers(newClass(text))
+	why, _, _, _ := s.takers(newClass(text))
 	return why
 }
 
-// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, and whether one
-// is busy.
-func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
+// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, whether one has
+// some that it keeps for other namespaces, and whether one is busy.
+func (s *Scheduler) takers(c *class) (why string, free, kept, busy bool) {
+	c.space = s.space(c.Namespace)
+	shared := s.shared.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	typed, queued, tagged, granted := false, false, false, false
@@ -158,7 +162,8 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 			continue
 		}
 		granted = true
-		free = free || x.free() > 0
+		free = free || c.mayTake(x, shared)
+		kept = kept || x.free() > 0
 		// A pull worker has room only while a poll of it waits. One with nothing in hand is not busy: it does not ask.
 		busy = busy || x.pull == nil || x.busy() > 0
 	}
@@ -180,7 +185,7 @@ func (s *Scheduler) takers(c *class) (why string, free, busy bool) {
 	case !granted:
 		why = "no worker that takes this run may have its secrets: " + strings.Join(c.Secrets, ", ")
 	}
-	return why, free, busy
+	return why, free, kept, busy
 }
 
 // WorkerInfo is a session as the leader sees it.

@@ -31,9 +31,10 @@ type Batch struct {
 
 	queues      map[uint32]*QueueUse // those that it touched, by number
 	newQueues   map[job.QueueKey]uint32
-	classQueues []uint32 // the queues of the new classes
-	classSpaces []string // their namespaces
-	queueRows   int      // how many more queues have a row than before it
+	classQueues []uint32       // the queues of the new classes
+	classSpaces []string       // their namespaces
+	classJobs   map[uint32]int // how many more jobs there are of each
+	queueRows   int            // how many more queues have a row than before it
 
 	tokens tokenIndex // as they will be; nil: as they are
 

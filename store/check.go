@@ -457,6 +457,9 @@ func (c *checker) index(have *index) {
 	if !slices.Equal(have.spaces.ofClass, c.idx.spaces.ofClass) {
 		c.bad("the index has other namespaces than the file")
 	}
+	if !slices.Equal(have.spaces.jobs, c.idx.spaces.jobs) || have.spaces.inUse != c.idx.spaces.inUse {
+		c.bad("the index counts %v jobs by namespace, there are %v", have.spaces.jobs, c.idx.spaces.jobs)
+	}
 	if have.names.sweep != c.idx.names.sweep || have.names.recent.Len() != c.idx.names.recent.Len() {
 		c.bad("the index has %d names that are not in their bucket, there are %d",
 			have.names.recent.Len(), c.idx.names.recent.Len())

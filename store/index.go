@@ -10,21 +10,45 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// spaceIndex knows in which namespace the jobs of a class are.
+// spaceIndex knows in which namespace the jobs of a class are, and how many jobs each namespace has.
 type spaceIndex struct {
 	ofClass []string // by class number
+	number  []int    // in all, by class number
 	all     []string // each once
+	jobs    []int    // by number
+	inUse   int      // how many namespaces have jobs
 }
 
-func newSpaceIndex() spaceIndex { return spaceIndex{ofClass: []string{job.DefaultNamespace}} }
+func newSpaceIndex() spaceIndex {
+	return spaceIndex{ofClass: []string{job.DefaultNamespace}, number: []int{-1}}
+}
 
 func (x *spaceIndex) add(namespace string) {
-	if i := slices.Index(x.all, namespace); i >= 0 {
+	i := slices.Index(x.all, namespace)
+	if i >= 0 {
 		namespace = x.all[i] // one text for all of its classes
 	} else {
-		x.all = append(x.all[:len(x.all):len(x.all)], namespace) // views share it
+		i = len(x.all)
+		x.all = append(x.all[:i:i], namespace) // views share it
+		x.jobs = append(x.jobs, 0)
 	}
-	x.ofClass = append(x.ofClass, namespace)
+	x.ofClass, x.number = append(x.ofClass, namespace), append(x.number, i)
+}
+
+// count counts jobs of a class.
+func (x *spaceIndex) count(class uint32, n int) {
+	if int(class) >= len(x.number) || x.number[class] < 0 {
+		return // read from the file without checking it
+	}
+	jobs := &x.jobs[x.number[class]]
+	before := *jobs > 0
+	*jobs += n
+	switch after := *jobs > 0; {
+	case after && !before:
+		x.inUse++
+	case before && !after:
+		x.inUse--
+	}
 }
 
 func (x *spaceIndex) of(class uint32) string {
@@ -264,12 +288,14 @@ func (x *index) readClasses(tx *bolt.Tx) error {
 	})
 }
 
-// countState counts a job for its queue. A state that cannot be read is found when it is needed.
+// countState counts a job for its queue and its namespace. A state that cannot be read is found when it is needed.
 func (x *index) countState(v []byte) {
 	if len(v) >= stateClassAt+4 {
-		if q := x.queues.ofRaw(parseU32(v[stateClassAt:])); q.Name != "" {
+		class := parseU32(v[stateClassAt:])
+		if q := x.queues.ofRaw(class); q.Name != "" {
 			q.Jobs++
 		}
+		x.spaces.count(class, 1)
 	}
 }
 

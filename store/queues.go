@@ -154,7 +154,12 @@ func (b *Batch) queueOf(class uint32) uint32 {
 	return 0
 }
 
+// countJob counts a job for its queue and its namespace.
 func (b *Batch) countJob(class uint32, n int) {
+	if b.classJobs == nil {
+		b.classJobs = map[uint32]int{}
+	}
+	b.classJobs[class] += n
 	if q := b.queueOf(class); q != 0 {
 		b.queue(q).Jobs += n
 	}
@@ -246,6 +251,9 @@ func (b *Batch) publishQueues() {
 	x.ofClass = append(x.ofClass, b.classQueues...)
 	for _, namespace := range b.classSpaces {
 		b.idx.spaces.add(namespace)
+	}
+	for class, n := range b.classJobs {
+		b.idx.spaces.count(class, n)
 	}
 }
 

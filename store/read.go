@@ -166,6 +166,9 @@ func (v *View) Namespace(class uint32) string { return v.idx.spaces.of(class) }
 // Namespaces are those that have or had jobs, in the order in which they came. The slice is shared: do not change it.
 func (v *View) Namespaces() []string { return v.idx.spaces.all }
 
+// NamespacesInUse is how many namespaces have jobs.
+func (v *View) NamespacesInUse() int { return v.idx.spaces.inUse }
+
 // DueEntry is one entry of the due index. State is set for occurrences; Class for all but clean-ups.
 type DueEntry struct {
 	DueKey

@@ -116,6 +116,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
 	mutant.TrustLog:        {"node/raftlog", "TestDamagedEntriesAreNotRead"},
 	mutant.SameProcess:     {"scheduler", "TestTakenAwayButNotCommitted"},
+	mutant.TakeAll:         {"scheduler", "TestANamespaceLeavesSlotsToOthers"},
 	mutant.EndsBeforeMark:  {"fsm", "TestBusyUntilOfAClockThatIsBehind"},
 }
 

@@ -92,6 +92,7 @@ const (
 	SameProcess    // a worker goes on as the same process while its runs are being taken from it
 	RedriveCounts  // a redriven run counts the failures before, for its delays and for when it is given up
 	EndsBeforeMark // a run ends when a leader says whose clock was set back, and not at the mark
+	TakeAll        // a namespace takes every slot, and leaves none to the others
 	KeepClass      // what waits for a worker goes on waiting for the kind that it needed before an edit
 	count
 )

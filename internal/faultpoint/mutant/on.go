@@ -89,6 +89,7 @@ var names = [count]string{
 	SameProcess:     "same-process",
 	RedriveCounts:   "redrive-counts",
 	EndsBeforeMark:  "ends-before-mark",
+	TakeAll:         "take-all",
 	KeepClass:       "keep-class",
 }
 
