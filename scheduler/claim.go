@@ -335,7 +335,8 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		if o.Code != fsm.CodeClaimed {
 			continue
 		}
-		c := &claim{run: o.Run, space: p.b.class.space, fence: o.Fence, attempt: o.Attempt, claimedAt: now, unsent: true}
+		c := &claim{run: o.Run, space: p.b.class.space, fence: o.Fence, attempt: o.Attempt, claimedAt: now,
+			unsent: true}
 		p.x.add(c)
 		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) || !maySee(p.x, p.job.secrets) {
 			s.takeAwayLocked(c)

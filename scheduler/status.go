@@ -118,7 +118,8 @@ func (s *Scheduler) NoSlot(text string) string {
 	case free:
 		return ""
 	case kept:
-		return "namespace " + c.Namespace + " has its share of the slots: those that are free are kept for other namespaces"
+		return "namespace " + c.Namespace +
+			" has its share of the slots: those that are free are kept for other namespaces"
 	case !busy:
 		key, _ := c.QueueKey()
 		return "no worker polls queue " + key.String() + " at the moment"

@@ -129,8 +129,9 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 						x.pull, x.namespace = &pullSession{queue: queue, index: s.pulled}, queue.Namespace
 					}
 				}
-				c := &claim{run: k, space: s.space(class.Namespace), fence: r.Fence, attempt: r.Attempt, claimedAt: r.ClaimedAt,
-					canceling: r.Status == job.RunCanceling, timeout: time.Duration(r.Timeout) * time.Millisecond}
+				c := &claim{run: k, space: s.space(class.Namespace), fence: r.Fence, attempt: r.Attempt,
+					claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling,
+					timeout: time.Duration(r.Timeout) * time.Millisecond}
 				if len(class.Secrets) > 0 {
 					c.unmasked = &unmasked{namespace: class.Namespace, names: class.Secrets}
 				}

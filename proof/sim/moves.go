@@ -25,7 +25,8 @@ func (p *plan) move(rng *rand.Rand, s *job.Spec) {
 	queue := pick(rng, queueNames...)
 	if p.o.onlyPull && s.Type == job.TypeQueue {
 		i := slices.IndexFunc(p.o.pullers, func(pl plannedPuller) bool {
-			return pl.queue == queue && cmp.Or(pl.space, job.DefaultNamespace) == cmp.Or(s.Namespace, job.DefaultNamespace)
+			return pl.queue == queue &&
+				cmp.Or(pl.space, job.DefaultNamespace) == cmp.Or(s.Namespace, job.DefaultNamespace)
 		})
 		if i < 0 {
 			s.Type = job.TypeHTTP
@@ -56,7 +57,8 @@ func moved(p *plan, rng *rand.Rand) {
 	})
 	p.faults = []plannedFault{{at: p.o.length - 5*time.Second, kind: "transfer", x: rng.Uint64()}}
 	call := func(at time.Duration, kind string, job int) {
-		p.calls = append(p.calls, plannedCall{at: at, kind: kind, job: job, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
+		p.calls = append(p.calls,
+			plannedCall{at: at, kind: kind, job: job, node: rng.IntN(p.o.nodes), x: rng.Uint64()})
 	}
 	for i := range p.jobs {
 		for at := 5 * time.Second; at < p.o.length-30*time.Second; at += 25 * time.Second {
