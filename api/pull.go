@@ -32,9 +32,6 @@ type Pull interface {
 	PullReport(context.Context, job.PullReport) (job.PullAnswers, error)
 }
 
-// maxDelay bounds what a worker may ask for before the next attempt.
-const maxDelay = 24 * time.Hour
-
 // pull is the leader, and the queue that a call is about.
 func (c *call) pull() (Pull, job.QueueKey, error) {
 	queue := c.r.PathValue("queue")
@@ -171,8 +168,8 @@ func (c *call) pullReport(failed bool) error {
 		refs[i] = item.PullRef
 		field := fmt.Sprintf("runs[%d]", i)
 		switch {
-		case item.Delay < 0 || time.Duration(item.Delay) > maxDelay:
-			return job.Invalid(field+".delay", "", "%s is not between 0s and %s", item.Delay, maxDelay)
+		case item.Delay < 0:
+			return job.Invalid(field+".delay", "", "%s is negative", item.Delay)
 		case item.Unstarted && (item.Error != "" || item.Permanent || item.Delay != 0 || item.Output != ""):
 			return job.Invalid(field+".unstarted", "leave out error, output and delay",
 				"a run that was not started has no error, output or delay")

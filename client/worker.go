@@ -79,8 +79,8 @@ type retryError struct {
 
 func (e retryError) Unwrap() error { return e.error }
 
-// RetryAfter marks an error of a handler: the next attempt comes no sooner than this. The job's own rule may make it
-// later.
+// RetryAfter marks an error of a handler: the next attempt comes no sooner than this, up to the job's retry.cap or an
+// hour, whichever is longer. The job's own rule may make it later.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -293,7 +293,7 @@ func (p *puller) handle(ctx context.Context, a *pulled) job.Result {
 		r.Error = "the handler failed without saying why"
 	}
 	if after := (retryError{}); errors.As(err, &after) {
-		r.RetryAfter = job.Duration(min(max(after.after, 0), 24*time.Hour))
+		r.RetryAfter = job.Duration(max(after.after, 0))
 	}
 	return r
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -414,13 +415,13 @@ func expected(s job.StatusSet) string {
 	return strings.Join(list, " or ")
 }
 
-// retryAfter reads a Retry-After header: seconds or a date.
+// retryAfter reads a Retry-After header: seconds or a date. The leader bounds it by the job's rule.
 func retryAfter(v string, now time.Time) time.Duration {
 	var d time.Duration
 	if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
-		d = time.Duration(min(max(n, 0), int64(maxRetryAfter/time.Second))) * time.Second
+		d = time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(v); err == nil {
 		d = at.Sub(now)
 	}
-	return min(max(d, 0), maxRetryAfter)
+	return max(d, 0)
 }

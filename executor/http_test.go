@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -194,7 +195,7 @@ func TestHTTPStatus(t *testing.T) {
 		{status: 408}, {status: 425}, {status: 429},
 		{status: 500}, {status: 503},
 		{status: 503, header: retry("120"), after: 2 * time.Minute},
-		{status: 429, header: retry("999999999999"), after: 24 * time.Hour},
+		{status: 429, header: retry("999999999999"), after: math.MaxInt64 / time.Second * time.Second},
 		{status: 429, header: retry("-9223372036854775808")},
 		{status: 429, header: retry("soon")},
 		{status: 410, header: retry("60"), permanent: true, after: time.Minute},
@@ -230,7 +231,7 @@ func TestRetryAfterDate(t *testing.T) {
 		"": 0, "5": 5 * time.Second, " 5 ": 5 * time.Second,
 		now.Add(time.Hour).Format(http.TimeFormat):       time.Hour,
 		now.Add(-time.Hour).Format(http.TimeFormat):      0,
-		now.Add(100 * time.Hour).Format(http.TimeFormat): 24 * time.Hour,
+		now.Add(100 * time.Hour).Format(http.TimeFormat): 100 * time.Hour,
 	} {
 		if got := retryAfter(v, now); got != want {
 			t.Errorf("%q: %v", v, got)

@@ -11,9 +11,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// maxRetryAfter bounds what a target may ask for.
-const maxRetryAfter = 24 * time.Hour
-
 // shape makes what a runner returned fit for the log: an attempt that was stopped says why, and nothing is too long or
 // not text. A success stands even if its context ended meanwhile: the work is done.
 func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result {
@@ -26,7 +23,7 @@ func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result 
 			r = stopped(r, cause, timeout)
 		}
 	}
-	r.RetryAfter = min(max(r.RetryAfter, 0), job.Duration(maxRetryAfter))
+	r.RetryAfter = max(r.RetryAfter, 0) // the leader bounds it
 	r.Error, r.Output = head(r.Error, job.MaxErrorBytes), tail(r.Output, job.MaxOutputBytes)
 	return r
 }

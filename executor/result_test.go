@@ -28,7 +28,7 @@ func TestBadRunners(t *testing.T) {
 			return job.Result{Outcome: job.OutcomeFailed, Error: "killed by SIGTERM", Permanent: true}
 		}, job.OutcomeFailed, "timed out after 3s: killed by SIGTERM"},
 		"long": {func(context.Context, job.Assignment) job.Result {
-			return job.Result{Outcome: job.OutcomeSucceeded, Output: long + "\xff", RetryAfter: job.Duration(1000 * time.Hour)}
+			return job.Result{Outcome: job.OutcomeSucceeded, Output: long + "\xff", RetryAfter: -1}
 		}, job.OutcomeSucceeded, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestBadRunners(t *testing.T) {
 				if res.TimedOut != (name == "timeout") || res.Permanent {
 					t.Fatalf("%+v", res)
 				}
-				if len(res.Output) > job.MaxOutputBytes || strings.ToValidUTF8(res.Output, "") != res.Output || res.RetryAfter > job.Duration(24*time.Hour) {
+				if len(res.Output) > job.MaxOutputBytes || strings.ToValidUTF8(res.Output, "") != res.Output || res.RetryAfter != 0 {
 					t.Fatalf("unshaped: %d bytes, retry after %v", len(res.Output), res.RetryAfter)
 				}
 				// The worker goes on.

@@ -72,7 +72,6 @@ func TestPullBadInput(t *testing.T) {
 		{"complete", `{"runs":[{"run_id":"r_1.5.m","fence":7,"output":"` + strings.Repeat("x", 1<<20) + `"}]}`, 413, job.CodeTooLarge, ""},
 		{"fail", `{"runs":[` + good + `]}`, 400, job.CodeInvalid, "runs[0].error"},
 		{"fail", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","delay":"-1s"}]}`, 400, job.CodeInvalid, "runs[0].delay"},
-		{"fail", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","delay":"25h"}]}`, 400, job.CodeInvalid, "runs[0].delay"},
 		{"fail", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","delay":"soon"}]}`, 400, job.CodeInvalid, "runs[0].delay"},
 		{"fail", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","unstarted":true}]}`, 400, job.CodeInvalid, "runs[0].unstarted"},
 		{"drop", `{}`, 404, job.CodeNotFound, ""},

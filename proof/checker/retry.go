@@ -174,6 +174,6 @@ func backoff(r job.Retry, failures int, asked time.Duration) (least, most time.D
 	if r.Jitter != nil {
 		jitter = *r.Jitter
 	}
-	asked = min(asked, 24*time.Hour)
+	asked = min(asked, max(time.Duration(r.Cap), time.Hour))
 	return max(time.Duration(d*(1-jitter)), asked), max(time.Duration(d), asked)
 }

@@ -8,8 +8,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// maxRetryAfter bounds the delay that a target may ask for.
-const maxRetryAfter = 24 * time.Hour
+// minAskedCap is how long a delay a target, or the worker of a queue, may ask for whatever the job's cap is: what is
+// told to come back later needs more time than ordinary failures. Beyond that and the cap a run would be held up for
+// as long as a stranger likes.
+const minAskedCap = time.Hour
 
 // retryDelay is how long to wait after a failed attempt, when failures attempts failed before it. random is in [0, 1).
 func retryDelay(r job.Retry, failures int, asked time.Duration, random float64) time.Duration {
@@ -38,7 +40,7 @@ func retryDelay(r job.Retry, failures int, asked time.Duration, random float64) 
 		// Downwards: the cap stays a cap, and jobs that failed together do not come back together.
 		d -= time.Duration(float64(d) * min(max(*r.Jitter, 0), 1) * random)
 	}
-	return max(d, min(asked, maxRetryAfter))
+	return max(d, min(asked, max(limit, minAskedCap)))
 }
 
 // Ending is what a result means for its run.

@@ -33,7 +33,9 @@ func TestRetryDelay(t *testing.T) {
 		{"jitter makes it shorter", rule(job.BackoffExponential, 10*sec, 300*sec, 0.5), 0, 0, 0.5, 7500 * time.Millisecond},
 		{"asked for more", rule(job.BackoffExponential, sec, 300*sec, 0.2), 0, 90 * sec, 0.9, 90 * sec},
 		{"asked for less", rule(job.BackoffExponential, 100*sec, 300*sec, 0), 0, 9 * sec, 0, 100 * sec},
-		{"asked for too much", rule(job.BackoffExponential, sec, 300*sec, 0), 0, 1000 * time.Hour, 0, 24 * time.Hour},
+		{"asked for too much", rule(job.BackoffExponential, sec, 300*sec, 0), 0, 1000 * time.Hour, 0, time.Hour},
+		{"asked for too much, and the cap is longer", rule(job.BackoffExponential, sec, 3*time.Hour, 0), 0, 1000 * time.Hour, 0, 3 * time.Hour},
+		{"asked for more than the cap, within an hour", rule(job.BackoffImmediate, sec, 60*sec, 0), 0, 50 * time.Minute, 0, 50 * time.Minute},
 		{"no overflow", rule(job.BackoffLinear, 8*365*24*time.Hour, 9*365*24*time.Hour, 0), 1000, 0, 0, 9 * 365 * 24 * time.Hour},
 	}
 	for _, tt := range tests {
