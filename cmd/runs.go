@@ -338,8 +338,8 @@ func (a *app) logsCmd() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		Long: "Print the output of the newest run of a job that has begun, or of the run you name: what a running " +
 			"shell job has written so far, or the stored end of a finished run's output. With --follow it continues " +
-			"until that run is finished, over all its attempts.",
-		Example: "  carillon logs backup\n  carillon logs backup -f",
+			"until that run is finished, over all its attempts; a run of the job that is about to begin comes first.",
+		Example: "  carillon logs backup\n  carillon jobs run backup && carillon logs backup -f",
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the run is finished")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -350,24 +350,46 @@ func (a *app) logsCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var newest job.Run
-		for _, r := range page.Runs { // open ones first, then the newest
-			if r.RunID != "" && r.StartedAt > newest.StartedAt {
-				newest = r
-			}
-		}
+		newest := newestRun(page.Runs, follow)
 		if newest.RunID == "" {
 			return job.Errorf(job.CodeNotFound, "`carillon why "+args[0]+
 				"` says what it waits for, and `carillon runs "+args[0]+"` what became of it",
 				"no run of %s has begun", args[0])
 		}
 		if !a.json {
-			fmt.Fprintf(cmd.ErrOrStderr(), "--- run %s, %s, started %s\n", newest.RunID, newest.Status,
-				a.printer(cmd).When(newest.StartedAt))
+			began := "not started yet"
+			if newest.StartedAt != 0 {
+				began = "started " + a.printer(cmd).When(newest.StartedAt)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "--- run %s, %s, %s\n", newest.RunID, newest.Status, began)
 		}
 		return a.tail(cmd, newest.RunID, follow)
 	}
 	return c
+}
+
+// newestRun is the one of a job's runs whose output is asked for: the newest that has begun. Who follows a job wants to
+// see what it does now or next, such as the run just asked for, which no worker may have yet: an open run comes before
+// those that are finished, and one that waits behind another of the job after that.
+func newestRun(runs []job.Run, follow bool) (newest job.Run) {
+	rank := func(r job.Run) int {
+		switch {
+		case r.RunID == "" || r.StartedAt == 0 && !(follow && r.Status.Open()):
+			return 0
+		case !follow || !r.Status.Open():
+			return 1
+		case r.Status == job.RunWaiting:
+			return 2
+		}
+		return 3
+	}
+	since := func(r job.Run) job.Instant { return cmp.Or(r.StartedAt, r.ClaimedAt, r.ReadyAt) }
+	for _, r := range runs {
+		if k, best := rank(r), rank(newest); k > best || k > 0 && k == best && since(r) > since(newest) {
+			newest = r
+		}
+	}
+	return newest
 }
 
 // tailNotes is what a reader should know beside the text: on standard error, so that the text stays what was written.

@@ -92,3 +92,36 @@ func TestTailEndsWithoutALeader(t *testing.T) {
 		t.Errorf("%d %q", code, errOut)
 	}
 }
+
+// Who follows a job after asking for a run of it follows that run, though it has not begun, and not the one before.
+func TestLogsPicksARun(t *testing.T) {
+	run := func(id string, s job.RunStatus, started, ready job.Instant) job.Run {
+		return job.Run{RunID: id, Status: s, StartedAt: started, ReadyAt: ready}
+	}
+	ended, older := run("ended", job.RunSucceeded, 200, 190), run("older", job.RunSucceeded, 100, 90)
+	for name, c := range map[string]struct {
+		runs         []job.Run
+		shown, later string // without and with --follow
+	}{
+		"nothing":            {nil, "", ""},
+		"finished":           {[]job.Run{older, ended}, "ended", "ended"},
+		"just asked for":     {[]job.Run{run("new", job.RunPending, 0, 300), ended}, "ended", "new"},
+		"claimed":            {[]job.Run{run("new", job.RunClaimed, 0, 300), ended}, "ended", "new"},
+		"running":            {[]job.Run{run("new", job.RunRunning, 301, 300), ended}, "new", "new"},
+		"beside another":     {[]job.Run{run("first", job.RunRunning, 250, 250), run("new", job.RunPending, 0, 300)}, "first", "new"},
+		"behind another":     {[]job.Run{run("first", job.RunRunning, 250, 250), run("new", job.RunWaiting, 0, 0)}, "first", "first"},
+		"of a job on hold":   {[]job.Run{run("held", job.RunWaiting, 0, 0), ended}, "ended", "held"},
+		"of past times":      {[]job.Run{run("fill", job.RunPending, 0, 150), ended}, "ended", "fill"},
+		"none that ran":      {[]job.Run{{Status: job.RunSkipped, First: 1, Last: 2, Count: 2}}, "", ""},
+		"an expired one":     {[]job.Run{run("late", job.RunExpired, 0, 300), ended}, "ended", "ended"},
+		"between attempts":   {[]job.Run{run("again", job.RunRetrying, 250, 900), ended}, "again", "again"},
+		"asked for and over": {[]job.Run{run("new", job.RunSucceeded, 300, 299), ended}, "new", "new"},
+	} {
+		if got := newestRun(c.runs, false).RunID; got != c.shown {
+			t.Errorf("%s: %q is shown, want %q", name, got, c.shown)
+		}
+		if got := newestRun(c.runs, true).RunID; got != c.later {
+			t.Errorf("%s: %q is followed, want %q", name, got, c.later)
+		}
+	}
+}
