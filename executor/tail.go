@@ -63,7 +63,8 @@ func (w *Worker) sendOutput(s *session, to OutputTaker, h *held) {
 		}
 		if len(data) > 0 || time.Since(sent) >= tailQuiet {
 			ctx, stop := context.WithTimeout(s.ctx, tailTimeout)
-			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.Key.Fence, Offset: offset, Data: data})
+			reply, err := to.Output(ctx, job.Output{Session: s.ref, Fence: h.Key.Fence, Offset: offset, Data: data,
+				StartedAt: h.Started})
 			stop()
 			if err != nil || !reply.Watched {
 				return // the watcher asks again

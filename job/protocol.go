@@ -198,6 +198,8 @@ type Output struct {
 	Fence   uint64     `json:"fence"`
 	Offset  int64      `json:"offset"` // of Data in all that was written; a gap was too long ago to be kept
 	Data    []byte     `json:"data"`
+	// StartedAt is when the attempt began: what is watched is shown as running before the next heartbeat says so.
+	StartedAt Instant `json:"started_at,omitzero"`
 }
 
 // OutputReply answers an Output.

@@ -51,6 +51,28 @@ func TestOutputOfAnotherWorker(t *testing.T) {
 	})
 }
 
+// A run whose output comes is running, also before a heartbeat says so.
+func TestOutputSaysThatARunHasStarted(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		s := w.lead()
+		_, ref := counting(t, w, w.worker("w1", 4, nil).reg)
+		w.trigger(w.create("@manual", nil))
+		time.Sleep(time.Second)
+		a := mustPoll(t, w, ref, 0, 1)[0]
+		if at, known := s.Started("w1", ref.Incarnation, a.Fence); known {
+			t.Fatalf("it began at %s before its worker said so", at)
+		}
+		began := job.At(time.Now())
+		out := job.Output{Session: ref, Fence: a.Fence, Data: []byte("hello"), StartedAt: began}
+		if _, err := s.Output(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		if at, known := s.Started("w1", ref.Incarnation, a.Fence); !known || at != began {
+			t.Errorf("it began at %s (%t), want %s", at, known, began)
+		}
+	})
+}
+
 // oneSecret is a vault in which all secrets have one value.
 type oneSecret string
 
