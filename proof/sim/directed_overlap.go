@@ -66,14 +66,15 @@ func lastRun(p *plan, rng *rand.Rand) {
 	}
 }
 
-// bounds: max_runs and end_at are lowered and raised while occurrences wait for a slot.
+// bounds: max_runs and end_at are lowered and raised while occurrences wait for a slot. Not under queue: what is due
+// becomes a run that waits at once, and with many of those at each edit the checker has too many ways to try.
 func bounds(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers, p.o.slots, p.o.length = 30*time.Second, 0, 1, 3*time.Minute
-	for _, overlap := range []string{job.OverlapAllow, job.OverlapAllow, job.OverlapSkip, job.OverlapQueue,
+	for _, overlap := range []string{job.OverlapAllow, job.OverlapAllow, job.OverlapSkip, job.OverlapSkip,
 		job.OverlapReplace} {
 		p.steady(3, 4*time.Second, 2*time.Second, 6*time.Second, func(s *job.Spec) { s.Overlap = overlap })
 	}
-	p.ask(rng, 120, "bound", len(p.jobs), 15*time.Second, p.o.length)
+	p.ask(rng, 60, "bound", len(p.jobs), 15*time.Second, p.o.length)
 	p.faults = append(p.faults,
 		plannedFault{at: between(rng, time.Minute, 2*time.Minute), kind: "transfer", x: rng.Uint64()})
 }
