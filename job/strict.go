@@ -15,7 +15,8 @@ import (
 
 // DecodeStrict reads one JSON value into v and refuses unknown fields (naming the nearest known one), fields that are
 // given twice or in another case, values of the wrong kind, text that is not UTF-8 and anything after the value, and
-// before it makes any value, a text that has too many of them. Nothing the caller can see has changed unless it returns nil.
+// before it makes any value, a text that has too many of them. Nothing the caller can see has changed unless it returns
+// nil.
 func DecodeStrict(data []byte, v any) error { return decodeStrict(data, v, "") }
 
 // CheckSize refuses a JSON text whose values would take too much memory if it were read into v.
