@@ -21,10 +21,9 @@ import (
 // stamp, or its disk is almost full, so it may not create. Raft elects a node that has the log, and asks for neither.
 
 const (
-	// passOnEvery is how often a leader that was handed its leadership like this hands it on. Where nodes see different
-	// things (a link that is slow one way, two disks near their limits) it would go round between them and nothing
-	// would be done at all.
-	passOnEvery = 10 * time.Minute
+	// staysFor is how long a leadership that was handed over because of a node's trouble does not go back to the node
+	// that is to have the group: it would go back to the trouble.
+	staysFor = 10 * time.Minute
 	// keepsJumping is how long a clock may go on jumping before its distance is no longer asked for: it is right every
 	// now and then.
 	keepsJumping = 30 * time.Second
@@ -58,7 +57,6 @@ type handover struct {
 	failures int
 	notUntil time.Time            // no transfer before
 	failed   map[string]time.Time // when one to a member failed
-	passedOn time.Time            // when this node last handed over by itself
 }
 
 // HandoverState is what a leader that is unfit does about it, in words.
@@ -101,10 +99,6 @@ func (m *Members) plan(e *forward.Epoch) (target, why, kept string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := &m.handover
-	if h.handed != "" && h.handed != Spread && !h.passedOn.IsZero() && time.Since(h.passedOn) < passOnEvery {
-		return "", why, fmt.Sprintf("it got the leadership because of another node's %s, and may hand it on only "+
-			"once in %s", h.handed, passOnEvery)
-	}
 	if time.Now().Before(h.notUntil) {
 		return "", why, h.state // what failed
 	}
@@ -132,7 +126,7 @@ func (m *Members) preferred(e *forward.Epoch) string {
 	defer m.mu.Unlock()
 	h, p := &m.handover, m.peers[id]
 	if p == nil || time.Since(p.close) < steady || time.Now().Before(h.notUntil) ||
-		h.handed != "" && h.handed != Spread && time.Since(e.Began) < passOnEvery {
+		h.handed != "" && h.handed != Spread && time.Since(e.Began) < staysFor {
 		return ""
 	}
 	return id
@@ -293,20 +287,10 @@ func (m *Members) handTo(ctx context.Context, e *forward.Epoch, id, why string) 
 	}
 	m.log("handing over the leadership", "to", id, "reason", why, "term", e.Term)
 	m.StampBeforeTransfer(ctx, e)
-	// It is told first: it must know that it was handed the leadership, or two unfit nodes would hand it to each other.
+	// It is told why first: it keeps for a while what was handed over because of this node's trouble.
 	_, err := m.probeAs(ctx, string(s.Address), e.Term, &notice{Succeed: why})
 	if err == nil {
-		m.mu.Lock()
-		was := m.handover.passedOn
-		if why != Spread { // this node is fit, and may be handed it again
-			m.handover.passedOn = time.Now()
-		}
-		m.mu.Unlock()
-		if err = m.transfer(ctx, id, handoverTries); err != nil && m.raft.Load().State() == raft.Leader {
-			m.mu.Lock()
-			m.handover.passedOn = was
-			m.mu.Unlock()
-		}
+		err = m.transfer(ctx, id, handoverTries)
 	}
 	if err == nil || ctx.Err() != nil || m.raft.Load().State() != raft.Leader {
 		return
@@ -347,28 +331,6 @@ func (f Faults) PassOn(ctx context.Context, id string, tries int) error {
 
 // Faults is for tests only.
 func (m *Members) Faults() Faults { return Faults{m} }
-
-// Handed is why the leader before handed this leadership over by itself.
-func (f Faults) Handed() string {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	return f.m.handover.handed
-}
-
-// PassedOn is how long ago this node last handed over by itself; false: never.
-func (f Faults) PassedOn() (time.Duration, bool) {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	at := f.m.handover.passedOn
-	return time.Since(at), !at.IsZero()
-}
-
-// SetPassedOn has this node have handed over by itself so long before it may do so again.
-func (f Faults) SetPassedOn(before time.Duration) {
-	f.m.mu.Lock()
-	defer f.m.mu.Unlock()
-	f.m.handover.passedOn = time.Now().Add(before - passOnEvery)
-}
 
 // Stall keeps the membership from changing until the function it returns is called. That hands the leadership over as
 // it was planned before, if it still should be.

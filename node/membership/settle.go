@@ -48,7 +48,7 @@ func (m *Members) Begin(prop forward.Proposer, term uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.peers)
-	m.handover = handover{passedOn: m.handover.passedOn, handed: handed}
+	m.handover = handover{handed: handed}
 	return nil
 }
 

@@ -36,6 +36,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"never-idle":  neverIdle,
 	"clones":      clones,
 	"jumpy":       jumpy,
+	"clocks":      clocks,
 	"nudged":      nudged,
 	"busy-slot":   busySlot,
 	"pauses":      pauses,

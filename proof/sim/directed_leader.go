@@ -59,13 +59,23 @@ func jumpy(p *plan, rng *rand.Rand) {
 		lasts: 4 * time.Minute, x: rng.Uint64()}}
 }
 
-// lowDisk: the leader's disk is almost full, then those of all; and once more. A third time within ten minutes the
-// leadership might have come to a node that handed it on already, and would rightly stay there.
+// clocks: one leader after the other has a wrong clock for a while, so that before long one has that handed over
+// because of its clock already. The other two agree each time.
+func clocks(p *plan, rng *rand.Rand) {
+	p.fits(15 * time.Second)
+	for i := range 6 {
+		p.faults = append(p.faults,
+			plannedFault{at: time.Duration(15+40*i)*time.Second + between(rng, 0, 5*time.Second), kind: "clock-leader",
+				lasts: 30 * time.Second, x: rng.Uint64()})
+	}
+}
+
+// lowDisk: the leader's disk is almost full, then those of all; and again and again.
 func lowDisk(p *plan, rng *rand.Rand) {
 	p.fits(15 * time.Second)
-	for i := range 2 {
+	for i := range 4 {
 		p.faults = append(p.faults,
-			plannedFault{at: time.Duration(15+120*i)*time.Second + between(rng, 0, 5*time.Second), kind: "low-disk",
+			plannedFault{at: time.Duration(15+60*i)*time.Second + between(rng, 0, 5*time.Second), kind: "low-disk",
 				lasts: 30 * time.Second, a: i, x: rng.Uint64()})
 	}
 }
