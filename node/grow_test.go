@@ -644,3 +644,15 @@ func TestNewGroupTakesNoJobsYet(t *testing.T) {
 		t.Errorf("%+v", g.store.Info())
 	}
 }
+
+// When a node that several groups are begun on says that it is ready, a job can be created through it.
+func TestReadyWhenGroupsTakeJobs(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	c := startJoined(t, 1, func(c *Config) { c.Groups = 4 })
+	m := c.members[0]
+	m.eventually("it is ready", func() bool { return m.call("GET", "/readyz", nil).status == 200 })
+	if a := m.call("POST", "/api/v1/jobs", unclaimedJob("first")); a.status != 201 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,10 +163,10 @@ func (n *Node) Handler() http.Handler { return n.handler }
 
 // Ready says whether the node does its part in its cluster, and if not, why. A cluster on hold is answered for as well:
 // it takes requests.
-func (n *Node) Ready() error { return n.inAllGroups((*service.Service).Working) }
+func (n *Node) Ready() error { return cmp.Or(n.inAllGroups((*service.Service).Working), n.takesJobs()) }
 
 // Runs says whether jobs run here, and if not, why: Ready, and the cluster is not on hold.
-func (n *Node) Runs() error { return n.inAllGroups((*service.Service).Ready) }
+func (n *Node) Runs() error { return cmp.Or(n.inAllGroups((*service.Service).Ready), n.takesJobs()) }
 
 // Live says whether the node's parts run: a process of which one has ended should be restarted.
 func (n *Node) Live() error { return n.inAllGroups((*service.Service).Live) }

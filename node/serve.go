@@ -76,7 +76,18 @@ type groupBackend struct {
 	n *Node
 }
 
-func (b groupBackend) Ready() error { return b.n.inAllGroups((*service.Service).Ready) }
+func (b groupBackend) Ready() error { return b.n.Runs() }
+
+// takesJobs is why no job can be created yet: this node does not know the groups of its cluster, or none of these takes
+// jobs. A cluster that begins with several groups has to begin each first.
+func (n *Node) takesJobs() error {
+	s := n.split.Load()
+	if s != nil && n.group.store.Info().ClusterID != "" && (!s.Several() || s.Groups > 0) {
+		return nil
+	}
+	return job.Errorf(job.CodeNotReady, "wait a moment; `carillon status` shows what is waited for",
+		"the groups of the cluster take no jobs yet")
+}
 
 // inAllGroups asks the services of all groups that this node has a replica of. The error names those that fail.
 func (n *Node) inAllGroups(ask func(*service.Service) error) error {
