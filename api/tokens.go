@@ -30,7 +30,7 @@ type TokenBackend interface {
 	Tokens(ctx context.Context, rd Read) ([]wire.Token, error)
 	// RevokeToken ends a token, which is named by its id, or by its name if that is in use.
 	RevokeToken(ctx context.Context, ref string, rq Request) (wire.Token, error)
-	// ResumeToken makes a token valid again that a restore suspended; it is named by its id, or by its name.
+	// ResumeToken makes a suspended token valid again; it is named by its id, or by its name.
 	ResumeToken(ctx context.Context, ref string, rq Request) (wire.Token, error)
 }
 

@@ -94,7 +94,7 @@ func (c *Client) RevokeToken(ctx context.Context, ref string) (Token, error) {
 	return t, err
 }
 
-// ResumeToken makes an API token valid again that a restore suspended, by its id or name.
+// ResumeToken makes a suspended API token valid again, by its id or name.
 func (c *Client) ResumeToken(ctx context.Context, ref string) (Token, error) {
 	var t Token
 	err := c.do(ctx, request{method: http.MethodPost, path: prefix + "/tokens/" + url.PathEscape(ref) + ":resume",

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/watch"
 	"github.com/carillon-scheduler/carillon/internal/enroll"
 )
@@ -24,8 +25,9 @@ carillon token list shows the CA of each token.
 A member that is down delays the end of the rotation until it is back or removed; the cluster works meanwhile. Repeat the command to see
 the progress.
 
-With --distrust-old the old CA vouches for nothing from now on: for a key that others may know. You must then replace the tokens and
-clients that know the cluster by it; join tokens are revoked. For a node that others took over use cluster remove --compromised.`,
+With --distrust-old the old CA vouches for nothing from now on: for a key that others may know. All API tokens are suspended, except the
+one that you use, and join tokens are revoked. You must then replace the tokens and clients that know the cluster by the old CA. For a
+node that others took over use cluster remove --compromised.`,
 		Example: "  carillon cluster rotate-ca --wait\n  carillon cluster rotate-ca --abort",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if finish && (rq.Abort || rq.DistrustOld) {
@@ -48,7 +50,7 @@ clients that know the cluster by it; join tokens are revoked. For a node that ot
 					p.Printf("%s\n", watch.RotationText(&r))
 				}
 				if rq.DistrustOld {
-					p.Printf("%s", enroll.ToReplace)
+					p.toReplace(r)
 				}
 			})
 		},
@@ -59,6 +61,19 @@ clients that know the cluster by it; join tokens are revoked. For a node that ot
 	c.Flags().BoolVar(&rq.DistrustOld, "distrust-old", false, "stop trusting the old CA, because others may know "+
 		"its key")
 	return c
+}
+
+// toReplace says what is left to do when the old CA was distrusted.
+func (p *printer) toReplace(r client.Rotation) {
+	p.Printf("%s", enroll.ToReplace)
+	if len(r.Suspended) == 0 {
+		return
+	}
+	p.Printf("\nThese tokens are suspended. Resume only those that you know: whoever had the keys could make tokens.\n")
+	for _, t := range r.Suspended {
+		p.Printf("  carillon token resume %s    %s (%s), made at %s by %s\n", t.ID, t.Name, t.Role, t.CreatedAt,
+			output.Dash(t.CreatedBy))
+	}
 }
 
 // isSecure says whether the cluster has keys. What keeps it from being known keeps nothing else back.
@@ -86,7 +101,8 @@ A leader hands over first.
 If the node has replicas of groups, other nodes get them first. That continues if you stop waiting with Ctrl-C, or if the node comes back.
 
 --compromised also replaces the CA and the cluster key, and the old ones are no longer trusted: for a node whose machine, disk or keys others
-may have. The command says what else to replace. Repeat it if it was interrupted.`,
+may have. All API tokens are suspended, except the one that you use: whoever had the keys could make tokens. The command lists them, and
+says what else to replace. Repeat it if it was interrupted.`,
 		removedText, (*client.Client).RemoveNode)
 	c.Flags().BoolVar(&compromised, "compromised", false,
 		"others may have its keys: also replace the CA and the cluster key")
@@ -117,7 +133,7 @@ may have. The command says what else to replace. Repeat it if it was interrupted
 			if r.Next != "" {
 				p.Printf("%s\n", watch.RotationText(&r))
 			}
-			p.Printf("%s", enroll.ToReplace)
+			p.toReplace(r)
 		})
 	}
 	return c

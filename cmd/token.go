@@ -20,7 +20,7 @@ import (
 func (a *app) tokenCmd() *cobra.Command {
 	return group("token", "Create, list and revoke API tokens",
 		a.tokenCreateCmd(), a.tokenListCmd(), a.tokenRevokeCmd(),
-		askAbout(a, "resume TOKEN", "Make a token that a restore suspended valid again, by its id or name",
+		askAbout(a, "resume TOKEN", "Make a suspended token valid again, by its id or name",
 			func(c *client.Client, ctx context.Context, ref string) (client.Token, error) {
 				return c.ResumeToken(ctx, tokenRef(ref))
 			},

@@ -10,7 +10,8 @@ import (
 )
 
 // BeginRotation begins to replace the CA and the cluster key. A majority of the voters has the new ones already. Who
-// has confirmed and when it was begun is set in apply.
+// has confirmed and when it was begun is set in apply. One that distrusts the old CA also revokes the join tokens, and
+// suspends all API tokens except the one that asks for it.
 type BeginRotation struct {
 	Head     `codec:"h"`
 	Request  Request        `codec:"q"`
@@ -62,7 +63,16 @@ func (c *BeginRotation) do(a *applier) (Outcome, error) {
 	}
 	r.StartedAt, r.Confirmed = a.now, nil
 	s.Rotation = &r
-	if r.Distrust { // who has the old cluster key can make the secret of each join token
+	if r.Distrust {
+		// Who has the old keys could make tokens until now. From here on he is no node of the cluster any more.
+		own := ""
+		if c.By != nil {
+			own = c.By.Token
+		}
+		if _, err := a.b.SuspendTokens(own); err != nil {
+			return Outcome{}, err
+		}
+		// And he can make the secret of each join token.
 		s.Joins = slices.Clone(s.Joins)
 		for i := range s.Joins {
 			if s.Joins[i].RevokedAt == 0 {

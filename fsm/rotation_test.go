@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
@@ -99,5 +100,36 @@ func TestRotationIsGivenUp(t *testing.T) {
 	if s := w.st.Info().Security; len(s.Former) != keys.MaxFormer || s.Standing(oldest) != store.CAForgotten {
 		t.Errorf("%q: %+v", s.Standing(oldest), s.Former)
 	}
+	w.check()
+}
+
+// Who had the old keys may have made tokens: with the CA that is distrusted, all are suspended, except that of who asks.
+func TestDistrustSuspendsTokens(t *testing.T) {
+	w := secureWorld(t)
+	w.want(CodeOK, &MakeSecure{CA: keys.Hash{1}.String()})
+	w.want(CodeOK, row("n1", "i-n1", "n1:1"))
+	ids := map[string]string{}
+	for _, name := range []string{"own", "other", "gone"} {
+		r := tokenRow(name)
+		ids[name] = r.ID
+		w.want(CodeOK, &CreateToken{Token: r})
+	}
+	w.want(CodeOK, &RevokeToken{ID: ids["gone"]})
+	suspended := func(names ...string) {
+		t.Helper()
+		for name, id := range ids {
+			if got, ok := w.st.Token(id); !ok || got.Suspended != slices.Contains(names, name) {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+	}
+	by := Head{Now: w.now, Term: w.term, By: &Caller{Token: ids["own"], Name: "own"}}
+	w.want(CodeOK, &BeginRotation{Head: by, Rotation: rotation(2, false)})
+	suspended()
+	w.want(CodeOK, &BeginRotation{Head: by, Rotation: rotation(3, true), Replaces: keys.Hash{2}.String()})
+	suspended("other")
+	w.want(CodeOK, &ResumeToken{ID: ids["other"]})
+	w.want(CodeOK, &BeginRotation{Rotation: rotation(4, true), Replaces: keys.Hash{3}.String()}) // by the admin socket
+	suspended("own", "other")
 	w.check()
 }

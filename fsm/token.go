@@ -109,7 +109,7 @@ func wrongToken(t *store.Token) string {
 	return ""
 }
 
-// ResumeToken makes a token valid again that a restore suspended. One that was revoked stays so.
+// ResumeToken makes a suspended token valid again. One that was revoked stays so.
 type ResumeToken struct {
 	Head    `codec:"h"`
 	Request Request `codec:"q"`

@@ -29,7 +29,8 @@ type Token struct {
 	ExpiresAt int64  `json:"expires_at,omitempty" codec:"e,omitempty"` // ms; 0: never
 	RevokedAt int64  `json:"revoked_at,omitempty" codec:"x,omitempty"` // ms; 0: it is not
 	RevokedBy string `json:"revoked_by,omitempty" codec:"xb,omitempty"`
-	// Suspended says that the row came with a backup: it may have been revoked since that was made.
+	// Suspended says that the token counts for nothing until an admin resumes it: it came with a backup and may have
+	// been revoked since, or was there when others may have had the keys of the cluster.
 	Suspended bool `json:"suspended,omitempty" codec:"su,omitempty"`
 }
 
@@ -133,6 +134,22 @@ func (b *Batch) PutToken(t Token) error {
 func (b *Batch) DropToken(id string) error {
 	delete(b.stageTokens(), id)
 	return b.tx.Bucket(bucketTokens).Delete([]byte(id))
+}
+
+// SuspendTokens suspends all tokens that are not revoked, except the one with an id, and says how many.
+func (b *Batch) SuspendTokens(except string) (n int, err error) {
+	for _, t := range b.Tokens() {
+		if t.RevokedAt != 0 || t.Suspended || t.ID == except {
+			continue
+		}
+		s := *t
+		s.Suspended = true
+		if err := b.PutToken(s); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // publishTokens is part of Commit.

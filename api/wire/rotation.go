@@ -20,6 +20,8 @@ type Rotation struct {
 	StartedBy   string      `json:"started_by,omitempty"`
 	Confirmed   []string    `json:"confirmed,omitempty"` // members that have what they need of it
 	Missing     []string    `json:"missing,omitempty"`   // members that have not; it is finished when there are none
+	// Suspended are the API tokens that are suspended. It is in the answer to a request with distrust_old only.
+	Suspended []Token `json:"suspended,omitempty"`
 }
 
 // BackupNote says that a node is about to give out its state.

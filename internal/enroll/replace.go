@@ -2,11 +2,12 @@ package enroll
 
 // ToReplace says what else is to be replaced when the keys of a cluster may be known to others.
 const ToReplace = `
-The old CA is no longer trusted, and join tokens are revoked. Also replace what else others may know:
+The old CA is no longer trusted, join tokens are revoked, and all API tokens are suspended, except the one that was
+used for this command. Also replace what else others may know:
   all API tokens, including those of workers: on a node that stays, through its admin socket
       carillon --addr unix:DATA_DIR/admin.sock token create NAME --role ROLE
       carillon --addr unix:DATA_DIR/admin.sock token revoke OLD
-      and carillon login with the new one: tokens of the old CA no longer work
+      and carillon login with the new one: clients with tokens of the old CA do not trust the new one
   ca.pem, wherever clients have a copy
   secrets, and passwords in the definitions of jobs: they were readable on every node
 `

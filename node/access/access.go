@@ -159,7 +159,8 @@ func (t *Tokens) ended(row *store.Token) error {
 		return job.Errorf(job.CodeUnauthenticated,
 			"use another token, or let an admin run `carillon token resume "+row.ID+
 				"` (on a node's machine also with --addr unix:DATA_DIR/admin.sock)",
-			"the token %s (%s) is suspended, because it comes from a restored backup", row.ID, row.Name)
+			"the token %s (%s) is suspended: it comes from a restored backup, or others may have had the keys of the "+
+				"cluster", row.ID, row.Name)
 	}
 	return job.Errorf(job.CodeUnauthenticated, another, "the token %s (%s) expired at %s", row.ID, row.Name,
 		job.Instant(row.ExpiresAt))

@@ -382,7 +382,7 @@ func (c *RestoreConfig) change(b *store.Batch, d *Dir, states []*restoredState, 
 	if err == nil && info.Group == 0 {
 		err = placeAlone(b, states, d)
 		if err == nil && !c.KeepTokens {
-			r.Suspended, err = suspendTokens(b)
+			r.Suspended, err = b.SuspendTokens("")
 		}
 		info.Security, r.Epoch = sec, info.Epoch
 	}
@@ -392,19 +392,4 @@ func (c *RestoreConfig) change(b *store.Batch, d *Dir, states []*restoredState, 
 	info.Groups, info.Listed, info.Want = states[0].h.Groups, states[0].h.Groups, 0
 	b.SetInfo(info)
 	return err
-}
-
-func suspendTokens(b *store.Batch) (n int, err error) {
-	for _, t := range b.Tokens() {
-		if t.RevokedAt != 0 || t.Suspended {
-			continue
-		}
-		s := *t
-		s.Suspended = true
-		if err := b.PutToken(s); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
 }

@@ -45,7 +45,16 @@ func (b *Service) RotateCA(ctx context.Context, r wire.RotateRequest, rq api.Req
 	if o.Count > 0 && !o.Replay {
 		b.o.Logger.Info("rotation of the CA begun", "ca", made.CA, "distrust_old", made.Distrust, "by", made.StartedBy)
 	}
-	return b.o.Members.Rotation(), nil
+	out := b.o.Members.Rotation()
+	if r.DistrustOld {
+		for _, t := range b.o.Store.Tokens() {
+			if t.Suspended && t.RevokedAt == 0 {
+				out.Suspended = append(out.Suspended, b.token(t))
+			}
+		}
+		b.heard(ctx, "suspended tokens may be used there")
+	}
+	return out, nil
 }
 
 // maxNamed is how many tokens an error names.
