@@ -39,8 +39,8 @@ func of(all []store.Audit, kinds ...string) (out []string) {
 	return out
 }
 
-// Members that come and go leave a record each, and what the leader does by itself none. That a leader cannot remove
-// itself is no reason to forget who asked for it.
+// Members that come and go leave a record each, and what the leader does by itself none. A leader cannot
+// remove itself: on a secure cluster its successor records that the node asked.
 func TestAuditOfMembers(t *testing.T) {
 	realTime(t)
 	t.Parallel()

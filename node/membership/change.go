@@ -347,14 +347,14 @@ const (
 
 // askNext asks the next leader. On a secure cluster this node's certificate lets it ask for itself only.
 func (m *Members) askNext(ctx context.Context, l forward.Leader, verb string) error {
-	by, _ := api.CallerOf(ctx)
 	if m.o.Keys != nil {
 		row, ok := m.Row(l.ID)
 		if !ok {
 			return forward.ErrNoLeader()
 		}
-		return m.internal(ctx, http.MethodPost, row, SelfPath, selfRequest{verb, by}, nil)
+		return m.internal(ctx, http.MethodPost, row, SelfPath, selfRequest{verb}, nil)
 	}
+	by, _ := api.CallerOf(ctx)
 	var who []client.Option
 	for name, value := range by.Headers(m.id()) {
 		who = append(who, client.WithHeader(name, value))
@@ -371,7 +371,8 @@ func (m *Members) askNext(ctx context.Context, l forward.Leader, verb string) er
 
 // handOver has the next leader do to this node what a leader cannot do to itself.
 func (m *Members) handOver(ctx context.Context, verb string) error {
-	m.o.Logger.Info("handing over the leadership first")
+	by, _ := api.CallerOf(ctx)
+	m.o.Logger.Info("handing over the leadership first", "for", verb, "by", by.Name)
 	if e := m.o.Tracker.Epoch(); e != nil {
 		m.StampBeforeTransfer(ctx, e)
 	}

@@ -375,11 +375,11 @@ func (m *Members) ServeCertificate(w http.ResponseWriter, r *http.Request) {
 
 // selfRequest is what a leader that stepped down for it asks of the next one.
 type selfRequest struct {
-	Verb string     `json:"verb"`
-	By   api.Caller `json:"by"` // who asked the leader for it
+	Verb string `json:"verb"`
 }
 
-// ServeSelf does to a member what it asks for itself.
+// ServeSelf does to a member what it asks for itself. It is recorded as asked for by that node: who asked the node is
+// only its word.
 func (m *Members) ServeSelf(w http.ResponseWriter, r *http.Request) {
 	row, err := m.peer(r)
 	if err != nil {
@@ -390,7 +390,7 @@ func (m *Members) ServeSelf(w http.ResponseWriter, r *http.Request) {
 	if !readInternal(w, r, &rq) {
 		return
 	}
-	ctx := api.WithCaller(r.Context(), rq.By)
+	ctx := api.WithCaller(r.Context(), api.Caller{Name: "node " + row.ID, Address: hostOf(r.RemoteAddr)})
 	switch rq.Verb {
 	case verbRemove:
 		_, err = m.Remove(ctx, row.ID)
