@@ -134,8 +134,8 @@ func New(addr string, opts ...Option) *Client {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = c.tls
 		if c.tls != nil {
-			// HTTP/2 would cost a node twice as much for a small request, and all of them would share one connection
-			// and hang with it. A connection that is closed after use costs a handshake.
+			// A proxy before the nodes may offer HTTP/2, as they do not: all requests would share one connection and
+			// hang with it. A connection that is closed after use costs a handshake.
 			t.Protocols = new(http.Protocols)
 			t.Protocols.SetHTTP1(true)
 			t.ForceAttemptHTTP2, t.MaxIdleConnsPerHost = false, maxIdleConns

@@ -117,8 +117,6 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 			l.nodes = append(l.nodes, base)
 		}
 	}
-	http1 := new(http.Protocols)
-	http1.SetHTTP1(true) // over HTTP/2 all calls would share one connection, and hang with it
 	l.http = &http.Client{
 		Transport: &http.Transport{ // no proxy: what the environment names is for the targets of jobs
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -130,7 +128,7 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 				return (&net.Dialer{Timeout: l.limits.dial, KeepAlive: 15 * time.Second}).DialContext(ctx, network,
 					addr)
 			},
-			TLSClientConfig: l.tls, TLSHandshakeTimeout: 5 * time.Second, Protocols: http1, DisableCompression: true,
+			TLSClientConfig: l.tls, TLSHandshakeTimeout: 5 * time.Second, DisableCompression: true,
 			MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, // below that of a node
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -597,7 +597,6 @@ func TestLeaderTLS(t *testing.T) {
 		srv := httptest.NewUnstartedServer(nil)
 		addr := srv.Listener.Addr().String()
 		srv.Config.Handler = api.New(none, api.Options{Workers: cluster.on(addr), Leader: cluster.leads})
-		srv.EnableHTTP2 = true
 		srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 		srv.StartTLS()
 		defer srv.Close()

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
-	"github.com/carillon-scheduler/carillon/internal/slowread"
 	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/transport"
@@ -39,7 +38,7 @@ func (n *Node) connContext(ctx context.Context, c net.Conn) context.Context {
 	if f := n.cfg.Machine.Accepted; f != nil {
 		ctx = f(ctx, c)
 	}
-	return transport.ConnContext(slowread.ConnContext(ctx, c), c)
+	return transport.ConnContext(ctx, c)
 }
 
 // recheck cuts off nodes that were removed, as soon as this node knows it.

@@ -34,12 +34,6 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	// maxStreams is how many requests one connection of HTTP/2 may have under way. Each costs what a connection of
-	// HTTP/1.1 does, and connections are what strangers are bounded by.
-	maxStreams = 64
-	// maxUnread is what such a connection takes of bodies that nothing has read yet. It is in memory before it is known
-	// whether there is room for it.
-	maxUnread = 256 << 10
 )
 
 // Run serves until ctx ends or something breaks, and then stops in the order that loses nothing: worker (it drains),
@@ -62,11 +56,13 @@ func (n *Node) Run(ctx context.Context) error {
 			n.fail(fmt.Errorf("listener: %w", err))
 		}
 	})
+	// With HTTP/2 one connection could have many requests under way, and strangers are bounded by their connections.
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true)
 	srv := &http.Server{
 		Handler: duplex.Heard(n.handler), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: raftslog.New(n.cfg.Logger).StandardLogger(nil),
-		ConnContext: n.connContext, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams,
-			MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
+		ConnContext: n.connContext, Protocols: http1,
 	}
 	serving.Go(func() {
 		if err := srv.Serve(n.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) {

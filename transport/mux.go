@@ -17,10 +17,10 @@ import (
 )
 
 // RaftByte is the first byte of a Raft connection on a port without TLS. HTTP
-// cannot begin with it: a method is made of visible characters, HTTP/2 begins
-// with "PRI", and what sloppy clients send before a request is CR or LF. Nor
-// can TLS, whose ClientHello begins with 0x16 (0x80 in its oldest form), so a
-// TLS client on a plain port gets HTTP's answer and not Raft's silence.
+// cannot begin with it: a method is made of visible characters, and what
+// sloppy clients send before a request is CR or LF. Nor can TLS, whose
+// ClientHello begins with 0x16 (0x80 in its oldest form), so a TLS client on a
+// plain port gets HTTP's answer and not Raft's silence.
 const RaftByte = 0x02
 
 // Options are the settings of a Mux. The zero value works.
@@ -219,8 +219,7 @@ func (m *Mux) peek(t *ticket) (*queue, net.Conn, error) {
 			}
 			return m.http, &nodeConn{tc, id}, nil
 		}
-		// As it is: net/http looks for a *tls.Conn to speak HTTP/2 and to fill
-		// in Request.TLS.
+		// As it is: net/http looks for a *tls.Conn to fill in Request.TLS.
 		return m.http, tc, nil
 	}
 	var b [1]byte

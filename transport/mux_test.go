@@ -241,15 +241,15 @@ func TestTLS(t *testing.T) {
 	}
 	peer := ringOf(t, a, "peer")
 
-	t.Run("ALPN selects HTTP/2", func(t *testing.T) {
-		if got := get(t, "https://"+m.Addr().String(), client.Clone()); got != "hello HTTP/2.0" {
+	t.Run("HTTP/2 is not offered", func(t *testing.T) {
+		if got := get(t, "https://"+m.Addr().String(), client.Clone()); got != "hello HTTP/1.1" {
 			t.Errorf("got %q", got)
 		}
 	})
 	t.Run("a client that knows the CA needs nothing else", func(t *testing.T) {
 		pool := x509.NewCertPool()
 		pool.AddCert(a.Cert)
-		if got := get(t, "https://"+m.Addr().String(), &tls.Config{RootCAs: pool}); got != "hello HTTP/2.0" {
+		if got := get(t, "https://"+m.Addr().String(), &tls.Config{RootCAs: pool}); got != "hello HTTP/1.1" {
 			t.Errorf("got %q", got)
 		}
 	})

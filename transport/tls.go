@@ -39,7 +39,7 @@ func serverTLS(ring *keys.Ring, public *keys.Operator, turn func(net.Conn, <-cha
 		}
 		of[proto] = c
 	}
-	base.NextProtos = []string{"h2", "http/1.1"}
+	base.NextProtos = []string{"http/1.1"}
 	base.GetCertificate = func(chi *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c := public.For(chi); c != nil {
 			return c, nil

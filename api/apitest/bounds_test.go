@@ -3,13 +3,10 @@ package apitest_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -397,48 +394,6 @@ func TestWhatWorkersSayIsBounded(t *testing.T) {
 	status, p := tell(t, n, "/api/v1/queues/mail:poll", token, job.PullPoll{Tags: map[string]string{"k": long}}, nil)
 	if status != 400 || p.Field != "tags" {
 		t.Errorf("a poll: %d %+v", status, p)
-	}
-}
-
-// A connection of HTTP/2 carries few requests at a time: strangers are bounded by their connections.
-func TestRequestsOfAConnectionAreBounded(t *testing.T) {
-	n := apitest.Start(t, apitest.Secure, apitest.Keys)
-	conn, err := tls.Dial("tcp", n.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if p := conn.ConnectionState().NegotiatedProtocol; p != "h2" {
-		t.Fatalf("it speaks %q", p)
-	}
-	conn.SetDeadline(time.Now().Add(time.Minute))
-	empty := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0} // a frame of settings
-	if _, err := conn.Write(append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), empty...)); err != nil {
-		t.Fatal(err)
-	}
-	const settings, maxStreams = 4, 3
-	for {
-		var head [9]byte
-		if _, err := io.ReadFull(conn, head[:]); err != nil {
-			t.Fatal(err)
-		}
-		body := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(conn, body); err != nil {
-			t.Fatal(err)
-		}
-		if head[3] != settings || head[4] != 0 {
-			continue
-		}
-		most := uint32(math.MaxUint32)
-		for ; len(body) >= 6; body = body[6:] {
-			if binary.BigEndian.Uint16(body) == maxStreams {
-				most = binary.BigEndian.Uint32(body[2:])
-			}
-		}
-		if most > 64 {
-			t.Errorf("%d requests at a time", most)
-		}
-		return
 	}
 }
 

@@ -43,8 +43,8 @@ func Begin(w http.ResponseWriter, r *http.Request) *Exchange {
 		x.body.state.Store(ended)
 	}
 	// Without it net/http would swallow or cut off the rest of the body before the answer.
-	_ = x.rc.EnableFullDuplex() //nolint:errcheck // unsupported is fine: HTTP/2 always is
-	x.answer = &answer{ResponseWriter: w, body: x.body, http1: r.ProtoMajor == 1}
+	_ = x.rc.EnableFullDuplex() //nolint:errcheck // unsupported is fine
+	x.answer = &answer{ResponseWriter: w, body: x.body}
 	x.W = x.answer
 	// The original keeps its body: net/http looks at that to see how it was closed.
 	x.R = r.WithContext(r.Context())
@@ -113,12 +113,11 @@ func (b *body) Close() error { return b.from.Close() }
 type answer struct {
 	http.ResponseWriter
 	body  *body
-	http1 bool
 	began bool
 }
 
 func (w *answer) decide() {
-	if w.http1 && w.body.state.Load() != ended { // to HTTP/2 it would mean all of its streams
+	if w.body.state.Load() != ended {
 		w.Header().Set("Connection", "close")
 	}
 }
@@ -157,7 +156,7 @@ func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // sees a broken pipe in the place of the answer.
 func Heard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !r.Close || r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
+		if !r.Close || r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
 			return
 		}

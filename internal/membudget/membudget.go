@@ -1,5 +1,5 @@
-// Package membudget bounds the bytes of requests and answers that a node has in memory, over all connections and
-// streams. Limits of a request or a connection do not add up to that: HTTP/2 has many streams a connection.
+// Package membudget bounds the bytes of requests and answers that a node has in memory, over all connections. A limit
+// of each request does not add up to that: a node has many thousand connections.
 package membudget
 
 import (

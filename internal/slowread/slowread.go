@@ -1,13 +1,11 @@
 // Package slowread bounds the answers that their readers do not take. A client that reads nothing keeps the goroutine
-// of each of its requests waiting, with what that has in memory, and HTTP/2 has many requests a connection: a window of
-// zero bytes is enough. Net/http has one limit for the time of a whole answer, which streams cannot live with.
+// of its request waiting, with what that has in memory. Net/http has one limit for the time of a whole answer, which
+// streams cannot live with.
 package slowread
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -82,14 +80,6 @@ func (b *Bound) leave(source netip.Prefix) {
 	}
 }
 
-type connKey struct{}
-
-// ConnContext is that of the server: it keeps the connection, which is closed when too many answers wait. To break off
-// an answer over HTTP/2 would leave its reader free to ask again at once, and that some ten thousand times a second.
-func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}
-
 // Handler bounds the answers of another one. What is around it must not write: it would not be counted.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -99,7 +89,7 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 			w.source = ratelimit.Source(w.addr)
 		}
 		next.ServeHTTP(w, r)
-		w.end(r)
+		w.end()
 	})
 }
 
@@ -111,7 +101,6 @@ type writer struct {
 	addr   netip.Addr
 	source netip.Prefix
 	wrote  int
-	failed bool  // the reader has gone, or took too long
 	broken error // it was refused
 
 	mu      sync.Mutex
@@ -191,8 +180,7 @@ func (w *writer) hurry() {
 	_ = w.rc.SetWriteDeadline(t) //nolint:errcheck // unsupported is fine
 }
 
-// rest takes that time back. Over HTTP/2 it would end a stream that has nothing to say for a while, over HTTP/1 it
-// would stay on the connection for the next request.
+// rest takes that time back, or it would stay on the connection for the next request.
 func (w *writer) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,26 +200,14 @@ func (w *writer) wait(do func() error) error {
 	}
 	defer w.b.leave(w.source)
 	defer w.rest()
-	err := do()
-	w.failed = w.failed || err != nil
-	return err
+	return do()
 }
 
-// end is called when the handler has returned. Over HTTP/2 the rest of the answer is written now, while it is counted:
-// net/http would do so in the same goroutine, later, without a limit. Over HTTP/1 a reader can have one answer a
-// connection, and those are bounded: net/http writes the rest within the time of a piece, and takes that back.
-func (w *writer) end(r *http.Request) {
-	if r.ProtoMajor == 1 {
-		w.hurry()
+// end is called when the handler has returned. Net/http writes the rest of the answer within the time of a piece, and
+// takes that back. It is not counted: a reader can have one answer a connection, and those are bounded.
+func (w *writer) end() {
+	w.hurry()
+	if w.broken != nil {
+		panic(http.ErrAbortHandler) // it closes the connection: half an answer must not look like a whole one
 	}
-	if r.ProtoMajor >= 2 && w.wrote > 0 && !w.failed && w.broken == nil {
-		_ = w.FlushError() //nolint:errcheck // w.broken says what matters
-	}
-	if w.broken == nil {
-		return
-	}
-	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
-		_ = c.Close() //nolint:errcheck // it is given up
-	}
-	panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 }

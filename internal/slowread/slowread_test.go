@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,22 +14,20 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/slowread/slowreadtest"
 )
 
-// serve answers with as many bytes as the path has letters, times a thousand.
-func serve(t *testing.T, o Options) (b *Bound, addr string, ask func(path string) (string, error)) {
+const large = 1 << 20
+
+// serve gives large answers. ended is told how each of them ended.
+func serve(t *testing.T, o Options, ended chan<- error) (b *Bound, addr string, ask func() (string, error)) {
 	t.Helper()
 	b = New(o)
 	srv := httptest.NewUnstartedServer(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for range len(r.URL.Path) - 1 {
-			if _, err := io.WriteString(w, strings.Repeat("x", 1000)); err != nil {
-				return
-			}
-		}
+		_, err := io.WriteString(w, strings.Repeat("x", large)) // in one, or it would wait now and then
+		ended <- err
 	})))
-	srv.EnableHTTP2, srv.Config.ConnContext = true, ConnContext
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	return b, srv.Listener.Addr().String(), func(path string) (string, error) {
-		res, err := srv.Client().Get(srv.URL + path)
+	return b, srv.Listener.Addr().String(), func() (string, error) {
+		res, err := srv.Client().Get(srv.URL)
 		if err != nil {
 			return "", err
 		}
@@ -47,71 +46,73 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func dial(t *testing.T, addr, from string) *slowreadtest.Client {
+// get asks over a connection of its own, from an address, and takes no answer.
+func get(t *testing.T, addr, from string) *slowreadtest.Client {
 	t.Helper()
 	c, err := slowreadtest.Dial(addr, from)
 	if err != nil {
 		t.Skipf("cannot dial from %q: %v", from, err)
 	}
 	t.Cleanup(c.Close)
+	if err := c.Get("/", ""); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
-func get(t *testing.T, c *slowreadtest.Client, path string, times int) {
-	t.Helper()
-	for range times {
-		if err := c.Get(path, ""); err != nil {
-			t.Fatal(err)
+// Attack: a client takes none of its answers. So many of them wait and no more; the next connection is closed. Others are
+// answered, and a member in any case.
+func TestAnswersNotTaken(t *testing.T) {
+	refused := make(chan netip.Addr, 100)
+	b, addr, ask := serve(t, Options{Limits: Limits{Each: 4, All: 6, Time: time.Hour},
+		Member:  func(a netip.Addr) bool { return a.String() == "127.0.0.3" },
+		Refused: func(from netip.Addr) { refused <- from }}, make(chan error, 100))
+	waiting := 0
+	leave := func(from string, n int) (out []*slowreadtest.Client) {
+		for range n {
+			out = append(out, get(t, addr, from))
+			waiting++
+			until(t, "it waits", func() bool { return b.Waiting() == waiting })
+		}
+		return out
+	}
+	closed := func(from string) {
+		t.Helper()
+		c := get(t, addr, from)
+		if by := <-refused; by.String() != from {
+			t.Errorf("%s is refused, and %s has too many", by, from)
+		}
+		if n := c.Rest(); n >= large { // returns when the connection is closed
+			t.Errorf("the one too many gets %d bytes", n)
 		}
 	}
-}
-
-// Attack: a client takes none of its answers, be they large or so small that net/http writes them after the handler.
-// So many of them wait and no more; its connection is closed when it asks for another. Others are answered, and a member
-// in any case.
-func TestAnswersNotTaken(t *testing.T) {
-	for _, path := range []string{"/x", "/" + strings.Repeat("x", 100)} {
-		refused := make(chan netip.Addr, 100)
-		b, addr, ask := serve(t, Options{Limits: Limits{Each: 4, All: 6, Time: time.Hour},
-			Member:  func(a netip.Addr) bool { return a.String() == "127.0.0.3" },
-			Refused: func(from netip.Addr) { refused <- from }})
-		c := dial(t, addr, "127.0.0.2")
-		get(t, c, path, 4)
-		until(t, "four wait", func() bool { return b.Waiting() == 4 })
-		if text, err := ask(path); err != nil || len(text) != 1000*(len(path)-1) {
-			t.Errorf("another client gets %d bytes, %v", len(text), err)
-		}
-		d := dial(t, addr, "127.0.0.4")
-		get(t, d, path, 2)
-		until(t, "six wait", func() bool { return b.Waiting() == 6 })
-		m := dial(t, addr, "127.0.0.3")
-		get(t, m, path, 2)
-		until(t, "a member is not counted out", func() bool { return b.Waiting() == 8 })
-		get(t, d, path, 1)
-		if from := <-refused; from.String() != "127.0.0.4" {
-			t.Errorf("%s is refused, which has fewer than its share when all have too many", from)
-		}
-		until(t, "the connection of the one too many is closed", func() bool { return d.Closed() && b.Waiting() == 6 })
-		m.Close()
-		until(t, "four wait again", func() bool { return b.Waiting() == 4 })
-		get(t, c, path, 1)
-		if from := <-refused; from.String() != "127.0.0.2" {
-			t.Errorf("%s is refused, which has none", from)
-		}
-		until(t, "that connection is closed, and nothing waits", func() bool { return c.Closed() && b.Waiting() == 0 })
-		if len(b.from) != 0 {
-			t.Errorf("%v are still counted", b.from)
-		}
+	first := leave("127.0.0.2", 4)
+	if text, err := ask(); err != nil || len(text) != large {
+		t.Errorf("another client gets %d bytes, %v", len(text), err)
+	}
+	closed("127.0.0.2")
+	second := leave("127.0.0.4", 2)
+	members := leave("127.0.0.3", 2)
+	closed("127.0.0.4")
+	for _, c := range append(append(first, second...), members...) {
+		c.Close()
+	}
+	until(t, "nothing waits", func() bool { return b.Waiting() == 0 })
+	if len(b.from) != 0 {
+		t.Errorf("%v are still counted", b.from)
 	}
 }
 
 // Who does not read has a time for it.
 func TestTimeToRead(t *testing.T) {
-	for _, path := range []string{"/x", "/" + strings.Repeat("x", 100)} {
-		b, addr, _ := serve(t, Options{Limits: Limits{Time: time.Millisecond}})
-		c := dial(t, addr, "")
-		get(t, c, path, 3)
-		until(t, "all are broken off", func() bool { return c.Open() == 0 && b.Waiting() == 0 })
+	ended := make(chan error, 1)
+	b, addr, _ := serve(t, Options{Limits: Limits{Time: time.Millisecond}}, ended)
+	c := get(t, addr, "")
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the answer ended with %v", err)
+	}
+	if n := c.Rest(); n >= large || b.Waiting() != 0 {
+		t.Errorf("%d bytes came, %d wait", n, b.Waiting())
 	}
 }
 

@@ -65,12 +65,10 @@ type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // New makes a forwarder.
 func New(o Options) *Forwarder {
 	transport := func(limit time.Duration, dial dialer) *http.Transport {
-		http1 := new(http.Protocols)
-		http1.SetHTTP1(true)    // over HTTP/2 all requests would share one connection, and hang with it
 		return &http.Transport{ // no proxy: what the environment names is for the targets of jobs
 			DialContext:         dial,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, // below that of a node
-			ResponseHeaderTimeout: limit, Protocols: http1, DisableCompression: true,
+			ResponseHeaderTimeout: limit, DisableCompression: true,
 		}
 	}
 	dial := o.Dial(dialTimeout, 15*time.Second)
