@@ -144,6 +144,8 @@ func TestWrongSettings(t *testing.T) {
 		{nil, []string{"server", "--config", write("b", "servr: {listen: x}\n")}, `did you mean "server"?`},
 		{nil, []string{"server", "--config", write("c", "worker: {node-id: x}\n")}, `there is no setting "worker.node-id"`},
 		{nil, []string{"server", "--config", write("d", "- a\n")}, "is not YAML"},
+		{nil, []string{"server", "--config", write("bomb", "a: &a {k: "+strings.Repeat("x", 9000)+"}\nb: ["+strings.Repeat("*a,", 200)+"]\n")},
+			"bomb:2: the aliases up to here"},
 		{nil, []string{"server", "--config", write("e", "slots: many\n")}, `"many" is not a valid value for --slots`},
 		{nil, []string{"server", "--config", write("f", "slots: [1, 2]\n")}, "give it a single value"},
 		{map[string]string{"CARILLON_SLOTS": "many"}, []string{"server"}, "CARILLON_SLOTS"},

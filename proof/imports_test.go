@@ -103,7 +103,7 @@ var only = map[string][]string{
 	"internal/duplex":        {"api", "api/lines", "node", "node/forward"},
 	"internal/enroll":        {"cmd"},
 	"internal/fieldgen":      {},
-	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer", "cmd/output"},
+	"internal/jobfile":       {"cmd", "cmd/applier", "cmd/importer", "cmd/output", "cmd/settings", "internal/login"},
 	"internal/login":         {"cmd", "cmd/contexts"},
 	"internal/manpages":      {},
 	"internal/mergepatch":    {"api"},

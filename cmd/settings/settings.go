@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -243,7 +244,11 @@ func open(cmd *cobra.Command, env func(string) string) (*file, error) {
 		return nil, job.Invalid("--config", "name a file that can be read", "%v", err)
 	}
 	content := map[string]any{}
-	if err := yaml.UnmarshalWithOptions(data, &content, yaml.Strict()); err != nil {
+	if err := jobfile.Unmarshal(data, path, &content); err != nil {
+		var e *job.Error
+		if errors.As(err, &e) {
+			return nil, err
+		}
 		return nil, job.Invalid("--config", "write flags by their names: node-id: n1", "%s is not YAML: %s", path,
 			strings.TrimSpace(yaml.FormatError(err, false, true)))
 	}

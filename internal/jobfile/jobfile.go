@@ -13,7 +13,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -138,12 +137,16 @@ func jsonDocuments(data []byte, name string) ([]Document, error) {
 
 func yamlDocuments(data []byte, name string) ([]Document, error) {
 	bad := func(err error) error {
+		var e *job.Error
+		if errors.As(err, &e) {
+			return err
+		}
 		// The library's message has position and source over several lines.
 		return fmt.Errorf("%s: %w", name,
 			job.Errorf(job.CodeMalformed, "docs/jobs.md describes the job file", "this is not YAML: %s",
 				strings.TrimSpace(yaml.FormatError(err, false, true))))
 	}
-	file, err := parser.ParseBytes(data, 0)
+	file, err := parse(data, name)
 	if err != nil {
 		return nil, bad(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/carillon-scheduler/carillon/internal/jobfile"
 	"github.com/carillon-scheduler/carillon/internal/keys"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -99,7 +100,9 @@ func Read(env func(string) string) (c Config, err error) {
 		err = errors.New("it has too many brackets")
 	}
 	if err == nil && len(bytes.TrimSpace(data)) > 0 {
-		err = yaml.UnmarshalWithOptions(data, &c, yaml.Strict())
+		if err = jobfile.Unmarshal(data, path, &c); errors.As(err, &e) {
+			return Config{}, err
+		}
 	}
 	if err != nil {
 		// The message of the parser quotes the lines around the mistake, and one of them may be a token.
