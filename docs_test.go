@@ -149,6 +149,35 @@ func TestNothingOutsideTheTreeIsCited(t *testing.T) {
 	}
 }
 
+// unpublished is how something would be got that is published with the first release.
+var unpublished = regexp.MustCompile(`ghcr\.io/|go install \S*carillon|@latest|(?:apt|apt-get|dnf|yum) install \S*carillon|` +
+	`brew (?:install|tap)|docker (?:pull|run) \S*carillon|helm repo|oci://|(?:pip|npm) install`)
+
+// Nothing is published yet. A section that tells a reader to get something says that it comes with the first release.
+func TestUnpublishedIsMarked(t *testing.T) {
+	marked := 0
+	for _, path := range documents(t) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for section := range strings.SplitSeq("\n"+string(data), "\n#") {
+			m := unpublished.FindString(section)
+			if m == "" {
+				continue
+			}
+			if marked++; !strings.Contains(strings.Join(strings.Fields(section), " "), "first release") {
+				title, _, _ := strings.Cut(section, "\n")
+				t.Errorf("%s: the section %q says %q as if it were published; say what comes with the first release",
+					path, strings.Trim(title, "# "), m)
+			}
+		}
+	}
+	if marked < 2 {
+		t.Errorf("%d sections are about what is published: has the pattern gone stale?", marked)
+	}
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(filepath.FromSlash(path))
 	return err == nil

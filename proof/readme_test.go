@@ -2,7 +2,6 @@ package proof
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -80,13 +79,14 @@ func (s *terminal) types(line string) (said string, ok bool) {
 }
 
 var (
-	threeCopies = regexp.MustCompile("(?s)\\*\\*Three copies are one scheduler\\.\\*\\*.*?```sh\n(.*?)```\n(.*?)\n\n##")
-	inline      = regexp.MustCompile("`([^`]+)`")
+	threeCopies = regexp.MustCompile("(?s)\\*\\*Three copies are one scheduler\\.\\*\\*.*?```sh\n(.*?)```\n.*?" +
+		"```sh\n(.*?)```\n(.*?)\n## Try it\n.*?```sh\n(.*?)```\n")
+	inline = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestReadmeThreeCopies does what the README tells a reader to do: three copies, and then kill the first, start it again
-// with the same command, and once more with its directory lost: there is one cluster, and what was in it is still there.
-// Only the ports and the directories are others.
+// TestReadmeThreeCopies does what the README tells a reader to do: three copies, and then kill the leader, start it again
+// with the same command, and n1 once more with its directory lost: there is one cluster, and what was in it is still
+// there. Then it tries the first jobs. Only the ports and the directories are others.
 func TestReadmeThreeCopies(t *testing.T) {
 	heavy(t)
 	t.Parallel()
@@ -96,16 +96,18 @@ func TestReadmeThreeCopies(t *testing.T) {
 	}
 	part := threeCopies.FindStringSubmatch(string(text))
 	if part == nil {
-		t.Fatal("the README no longer says how to start three copies")
+		t.Fatal("the README no longer says how to start three copies, kill the leader and try it")
 	}
+	lines := func(i int) []string { return strings.Split(strings.TrimSpace(part[i]), "\n") }
+	kill := lines(2)
 	var then []string
-	for _, m := range inline.FindAllStringSubmatch(part[2], 5) {
+	for _, m := range inline.FindAllStringSubmatch(part[3], 3) {
 		then = append(then, strings.ReplaceAll(m[1], "\n", " "))
 	}
-	if len(then) != 5 || !strings.HasPrefix(then[0], "kill -9 ") || !strings.HasPrefix(then[1], "carillon status ") ||
-		!strings.HasPrefix(then[2], "carillon runs ") || !strings.HasPrefix(then[3], "rm -r ") ||
-		!strings.HasPrefix(then[4], "carillon cluster remove n1 ") {
-		t.Fatalf("the README no longer says how to kill a node: %q", then)
+	if len(kill) != 4 || len(then) != 3 || !strings.HasPrefix(kill[1], "kill -9 ") ||
+		!strings.HasSuffix(then[0], "rm -r /tmp/n1") || then[1] != "carillon status --addr 127.0.0.1:7400" ||
+		!strings.HasPrefix(then[2], "carillon cluster remove n1 --addr ") {
+		t.Fatalf("the README no longer says how to kill a node: %q %q", kill, then)
 	}
 	dir, pairs := t.TempDir(), []string{}
 	for i := range 3 {
@@ -113,10 +115,9 @@ func TestReadmeThreeCopies(t *testing.T) {
 			filepath.Join(dir, fmt.Sprint(i)))
 	}
 	ours := strings.NewReplacer(pairs...)
-	addr := pairs[5] // of the second, which is asked
 	s := openTerminal(t, harness.Build(t))
-	submit, first := "", ""
-	for i, line := range strings.Split(strings.TrimSpace(part[1]), "\n") {
+	submit, start := "", map[string]string{}
+	for i, line := range lines(1) {
 		line = ours.Replace(line)
 		if strings.HasPrefix(line, "carillon submit ") {
 			submit = line // when the first leads
@@ -125,7 +126,7 @@ func TestReadmeThreeCopies(t *testing.T) {
 		before, comment, _ := strings.Cut(line, "#")
 		if strings.HasSuffix(strings.TrimSpace(before), "&") { // what a server says does not belong between the answers
 			line = strings.Replace(before, " &", fmt.Sprintf(" >>%s 2>&1 &", filepath.Join(dir, fmt.Sprintf("log%d", i))), 1)
-			first = cmp.Or(first, line)
+			start[fmt.Sprintf("n%d", len(start)+1)] = line
 		}
 		said, ok := s.types(line)
 		if strings.Contains(line, "carillon status ") {
@@ -138,7 +139,7 @@ func TestReadmeThreeCopies(t *testing.T) {
 		}
 	}
 	status := func() (st client.Status, ok bool) {
-		said, ok := s.types("carillon status --json --addr " + addr)
+		said, ok := s.types("carillon status --json")
 		return st, ok && json.Unmarshal([]byte(said), &st) == nil
 	}
 	harness.Eventually(t, harness.ReadyLimit, "three voters and workers", func() bool {
@@ -155,7 +156,7 @@ func TestReadmeThreeCopies(t *testing.T) {
 		t.Fatalf("%q: %s", submit, said)
 	}
 	ran := func(since time.Time) bool { // a run of an occurrence after that went well
-		said, _ := s.types(ours.Replace(then[2]) + " --json")
+		said, _ := s.types("carillon runs tick --json")
 		var page struct {
 			Runs []job.Run `json:"runs"`
 		}
@@ -166,54 +167,70 @@ func TestReadmeThreeCopies(t *testing.T) {
 	}
 	harness.Eventually(t, harness.ReadyLimit, "it runs", func() bool { return ran(time.Time{}) })
 
-	killed := time.Now()
-	if said, ok := s.types(then[0]); !ok {
-		t.Fatalf("%s: %s", then[0], said)
-	}
-	var said string
-	harness.Eventually(t, harness.ReadyLimit, "`"+then[1]+"` shows who leads", func() bool {
-		var ok bool
-		said, ok = s.types(ours.Replace(then[1]))
-		st, known := status()
-		return ok && known && st.Leader != "" && st.Leader != "n1" && strings.Contains(said, st.Leader)
-	})
-	t.Logf("%s\n%s", ours.Replace(then[1]), said)
-	// Should the killed one have been at work on a run, the next ones are skipped until its lease ends.
-	harness.Eventually(t, 2*time.Minute, "the runs go on", func() bool { return ran(killed) })
-
-	before, _ := status()
-	back := func(what string) {
-		t.Helper()
-		harness.Eventually(t, harness.ReadyLimit, what, func() bool {
-			out, ok := s.types("carillon status --json --addr " + pairs[1])
-			var st client.Status
-			return ok && json.Unmarshal([]byte(out), &st) == nil && st.Ready && st.ClusterID == before.ClusterID &&
-				len(st.Members) == 3
-		})
-	}
-	start := func() {
-		t.Helper()
-		if said, ok := s.types(first); !ok {
-			t.Fatalf("%s: %s", first, said)
+	st, _ := status()
+	led, killed := st.Leader, time.Now()
+	for _, line := range kill[:2] {
+		if said, ok := s.types(line); !ok {
+			t.Fatalf("%s: %s", line, said)
 		}
 	}
-	start()
-	back("it is back")
-	if said, ok := s.types("kill -9 %%; " + ours.Replace(then[3])); !ok { // the newest job of the shell
-		t.Fatalf("%s: %s", then[3], said)
+	var said string
+	harness.Eventually(t, harness.ReadyLimit, "another one leads", func() bool {
+		var ok bool
+		said, ok = s.types(kill[2])
+		return ok && strings.Contains(said, "led by n") && !strings.Contains(said, "led by "+led+" ")
+	})
+	t.Logf("%s\n%s", kill[2], said)
+	// Should the killed one have been at work on a run, the next ones are skipped until its lease ends.
+	harness.Eventually(t, 2*time.Minute, "the runs go on", func() bool { return ran(killed) })
+	if said, ok := s.types(kill[3]); !ok {
+		t.Errorf("%s: %s", kill[3], said)
 	}
-	start()
+
+	back := func(what, id string) {
+		t.Helper()
+		at := pairs[4*(int(id[1]-'0')-1)+1]
+		harness.Eventually(t, harness.ReadyLimit, what, func() bool {
+			out, ok := s.types("carillon status --json --addr " + at)
+			var now client.Status
+			return ok && json.Unmarshal([]byte(out), &now) == nil && now.Ready && now.ClusterID == st.ClusterID &&
+				len(now.Members) == 3
+		})
+	}
+	again := func(id string) {
+		t.Helper()
+		if said, ok := s.types(start[id]); !ok {
+			t.Fatalf("%s: %s", start[id], said)
+		}
+	}
+	again(led)
+	back("it is back", led)
+	if said, ok := s.types(ours.Replace(then[0])); !ok {
+		t.Fatalf("%s: %s", then[0], said)
+	}
+	again("n1")
 	harness.Eventually(t, harness.ReadyLimit, "n1 says what to do", func() bool {
-		said, _ = s.types("carillon status --addr " + pairs[1])
+		said, _ = s.types(ours.Replace(then[1]))
 		return strings.Contains(said, "carillon cluster remove n1") && strings.Contains(said, "none yet")
 	})
-	t.Logf("%s\n%s", first, said)
-	harness.Eventually(t, harness.ReadyLimit, "`"+then[4]+"`", func() bool {
-		said, ok := s.types(ours.Replace(then[4]))
+	t.Logf("%s\n%s", start["n1"], said)
+	harness.Eventually(t, harness.ReadyLimit, "`"+then[2]+"`", func() bool {
+		said, ok := s.types(ours.Replace(then[2]))
 		return ok && strings.Contains(said, "no longer a member")
 	})
-	back("it is a member again")
-	if said, ok := s.types("carillon jobs get tick --addr " + pairs[1]); !ok {
+	back("it is a member again", "n1")
+	if said, ok := s.types("carillon jobs get tick"); !ok {
 		t.Errorf("the job is gone: %s", said)
 	}
+	s.types("cd '" + harness.Sources(t) + "'")
+	for _, line := range lines(4) {
+		if said, ok := s.types(line); !ok {
+			t.Errorf("%s: %s", line, said)
+		}
+	}
+	name := strings.Fields(lines(4)[4])[3] // carillon jobs run NAME
+	harness.Eventually(t, harness.ReadyLimit, "the first job to try runs", func() bool {
+		said, ok := s.types("carillon runs " + name)
+		return ok && strings.Contains(said, "succeeded")
+	})
 }
