@@ -50,7 +50,7 @@ func (p *printer) dead(page client.DeadPage) {
 			p.WhenCell(d.FinishedAt), output.Dash(number(d.Attempt)), p.why(d.Run))...)
 	}
 	if !p.Unfinished {
-		t.Text("redrive them: carillon dead redrive" + spaces.again() + " ID... | --job JOB | --all")
+		t.Text("redrive them: " + output.Program() + " dead redrive" + spaces.again() + " ID... | --job JOB | --all")
 	}
 	p.Table(t)
 	p.More(page.NextCursor)
@@ -137,7 +137,7 @@ func (a *app) deadAction(name, short, done string,
 		}, func(p *printer) {
 			p.Printf("%s %s\n", done, plural(r.Count, "dead letter"))
 			for _, name := range paused() {
-				p.Printf("%s is paused: its runs wait until carillon jobs resume %[1]s\n", name)
+				p.Printf("%s is paused: its runs wait until %s jobs resume %[1]s\n", name, output.Program())
 			}
 		})
 		if err == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/devcluster"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/otlp"
@@ -97,7 +98,7 @@ func devWelcome(w io.Writer, addr, dir string, temporary bool, others ...string)
 	if temporary {
 		kept = "temporary: removed at the end; --data-dir keeps it"
 	}
-	also := ""
+	self, also := output.Program(), ""
 	for _, o := range others {
 		also += ", http://" + o
 	}
@@ -108,18 +109,18 @@ plain: no TLS and no tokens, for this machine only
 
 Try, in another terminal:
 
-  carillon submit%s --name hello --schedule '@every 2s' --shell 'echo hello from $CARILLON_RUN'
-  carillon runs%s hello
-  carillon status%s
+  %s submit%s --name hello --schedule '@every 2s' --shell 'echo hello from $CARILLON_RUN'
+  %s runs%s hello
+  %s status%s
 
 Ctrl-C ends it.
-`, addr, also, addr, dir, kept, flag, flag, flag)
+`, addr, also, addr, dir, kept, self, flag, self, flag, self, flag)
 }
 
 // runDevCluster runs nodes that are processes, so that one of them can really be killed.
 func runDevCluster(cmd *cobra.Command, cfg ServerConfig, nodes int, temporary bool) error {
 	out := cmd.OutOrStdout()
-	return devcluster.Run(cmd.Context(), devcluster.Options{
+	return devcluster.Run(cmd.Context(), devcluster.Options{Program: output.Program(),
 		Nodes: nodes, Listen: cfg.Listen, Dir: cfg.DataDir, Out: out, First: cfg.Groups.Args(),
 		Args: []string{"--executors", strings.Join(cfg.Executors, ","), "--slots", strconv.Itoa(cfg.Slots),
 			"--log-level", cfg.LogLevel, "--raft-multiplier", strconv.Itoa(cfg.RaftMultiplier),

@@ -52,8 +52,9 @@ func (p *printer) whyNot(w client.Why, j job.Job) {
 	}
 	p.Printf("%s\n", local(w.Verdict))
 	if failing(j) {
-		p.Printf("its last run is %s, %s: carillon logs %s, carillon runs %[3]s\n",
-			p.RunStatus(j.LastRunStatus), p.When(j.LastRunAt), cmp.Or(j.Name, j.ID.String())+p.a.spaces.again())
+		p.Printf("its last run is %s, %s: %[4]s logs %[3]s, %[4]s runs %[3]s\n",
+			p.RunStatus(j.LastRunStatus), p.When(j.LastRunAt), cmp.Or(j.Name, j.ID.String())+p.a.spaces.again(),
+			output.Program())
 	}
 	t := output.Table{Wrap: true}
 	for _, c := range w.Checks {

@@ -73,7 +73,7 @@ func (a *app) editInEditor(cmd *cobra.Command, ref string) error {
 	// By id: the edit may be a new name.
 	if err := a.editFromFile(cmd, j.ID.String(), path); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "your text is kept in %s; correct it and run: "+
-			"carillon jobs edit %s --file %s%s\n", path, ref, path, a.spaces.again())
+			"%s jobs edit %s --file %s%s\n", path, output.Program(), ref, path, a.spaces.again())
 		return err
 	}
 	os.Remove(path)
@@ -134,7 +134,7 @@ func (a *app) jobsRunCmd() *cobra.Command {
 				if r.WaitReason != "" {
 					why = " (" + output.Line(r.WaitReason) + ")"
 				}
-				p.Printf("run %s is %s%s; see carillon runs get %s\n", r.RunID, r.Status, why, r.RunID)
+				p.Printf("run %s is %s%s; see %s runs get %s\n", r.RunID, r.Status, why, output.Program(), r.RunID)
 			})
 	})
 }

@@ -53,8 +53,8 @@ func (a *app) runsListCmd(use, short string) *cobra.Command {
 			return c.Runs(ctx, q)
 		}, func(p *printer, page client.RunPage) {
 			if len(page.Runs) == 0 && len(args) == 0 && len(statuses) == 0 {
-				p.Printf("no open runs; finished ones: carillon runs%s JOB, or --status succeeded,failed,…\n",
-					a.spaces.again())
+				p.Printf("no open runs; finished ones: %s runs%s JOB, or --status succeeded,failed,…\n",
+					output.Program(), a.spaces.again())
 				return
 			}
 			p.runs(page, len(args) == 0)

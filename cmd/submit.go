@@ -141,7 +141,7 @@ func nextRun(p *printer, j job.Job) string {
 	case j.NextRunAt != 0:
 		return ", next run " + p.When(j.NextRunAt)
 	case strings.EqualFold(j.Schedule, "@manual"):
-		return ", runs when triggered: carillon jobs run " + ref(j)
+		return ", runs when triggered: " + output.Program() + " jobs run " + ref(j)
 	}
 	return ", no further run"
 }

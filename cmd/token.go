@@ -130,9 +130,9 @@ func (a *app) createToken(cmd *cobra.Command, t client.TokenRequest, out string)
 	if strings.HasPrefix(addr, "unix:") { // it is for other machines too
 		addr = "HOST:PORT"
 	}
-	next := "carillon login " + addr
+	next := output.Program() + " login " + addr
 	if made.Role == job.RoleWorker {
-		next = "carillon worker --join " + addr
+		next = output.Program() + " worker --join " + addr
 	}
 	fmt.Fprintf(said, "the token is in %s, readable only by you, and is not shown again; use it with: %s "+
 		"--token-file %s\n", out, next, out)

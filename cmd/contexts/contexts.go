@@ -137,7 +137,7 @@ func (a *App) list(cmd *cobra.Command) error {
 	}
 	return a.Result(cmd, list{views}, func(p *output.Printer) {
 		if len(views) == 0 {
-			p.Printf("no contexts; carillon login ADDR makes one\n")
+			p.Printf("no contexts; %s login ADDR makes one\n", output.Program())
 			return
 		}
 		var t output.Table
@@ -208,8 +208,8 @@ func (a *App) remove(cmd *cobra.Command, all login.Config, args []string) error 
 	return a.Result(cmd, v, func(p *output.Printer) {
 		p.Printf("removed %s\n", args[0])
 		if was {
-			p.Printf("there is no current context now: commands go to %s. carillon context use NAME chooses one\n",
-				client.DefaultAddr)
+			p.Printf("there is no current context now: commands go to %s. %s context use NAME chooses one\n",
+				client.DefaultAddr, output.Program())
 		}
 	})
 }

@@ -53,6 +53,7 @@ const restartAfter = 5 * time.Second
 // Options say what the nodes are.
 type Options struct {
 	Nodes   int
+	Program string   // what a person types for it
 	Listen  string   // of the first; the others take the next ports
 	Dir     string   // each has a directory and a log of its own in it
 	Args    []string // of `carillon server`, for all of them
@@ -247,8 +248,8 @@ func (d *cluster) watch(ctx context.Context) {
 			for i, n := range d.nodes {
 				if n.id == leader {
 					// The default address may be the one that is about to die.
-					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; carillon "+
-						"status --addr %s", n.id, n.pid(), d.nodes[(i+1)%len(d.nodes)].addr)
+					d.say("\n%s leads. Kill it, and watch another one take over:  kill -9 %d; sleep 2; %s "+
+						"status --addr %s", n.id, n.pid(), d.o.Program, d.nodes[(i+1)%len(d.nodes)].addr)
 				}
 			}
 		}

@@ -203,9 +203,14 @@ var (
 func AsCommands(remedy, namespace string) string {
 	remedy = putCalendar.ReplaceAllString(apiPhrases.Replace(remedy), "`carillon calendars set`")
 	remedy = postVerb.ReplaceAllString(remedy, "`carillon $1 $3 $2`")
-	if namespace == "" {
-		return remedy
+	if namespace != "" {
+		remedy = within(remedy, namespace)
 	}
+	return strings.ReplaceAll(remedy, "`carillon ", "`"+output.Program()+" ")
+}
+
+// within names the namespace in each command that takes one.
+func within(remedy, namespace string) string {
 	return inNamespace.ReplaceAllStringFunc(remedy, func(command string) string {
 		if strings.Contains(command, " -n ") || strings.Contains(command, " -A") {
 			return command
