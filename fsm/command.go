@@ -78,7 +78,10 @@ var commands = [256]kind{
 	51: of[AbortNames](1, unrecorded),
 	52: of[PaidNames](1, unrecorded),
 	53: of[GrowGroups](1, "cluster.grow-groups"),
+	54: of[Scrub](1, unrecorded),
 }
+
+const numberOfScrub = 54
 
 type kind struct {
 	level int

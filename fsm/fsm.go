@@ -32,6 +32,8 @@ type Options struct {
 	Differs func(chain.Difference)
 	// Damaged, if set, is told before Fatal that what the state file has is not what was written to it.
 	Damaged func(error)
+	// Scrub, if set, is told of each Scrub once it is in the state, by the goroutine that applies.
+	Scrub func(Scrubbed)
 	// Restored, if set, is called when the state was made of a snapshot.
 	Restored func()
 	// Level is the feature level that this process supports; 0: that of the binary.
@@ -89,7 +91,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 	if p := f.broken.Load(); p != nil {
 		return fill(out, *p)
 	}
-	if err := f.applyAll(logs, out); err != nil {
+	if err := f.applyInParts(logs, out); err != nil {
 		if d := f.damage(err); d != nil && f.o.Damaged != nil {
 			f.o.Damaged(d)
 			err = d
@@ -165,6 +167,21 @@ func fill(out []any, err error) []any {
 		out[i] = err
 	}
 	return out
+}
+
+// applyInParts applies entries in one transaction, or in one up to each entry at which the state is to be looked at.
+func (f *FSM) applyInParts(logs []*raft.Log, out []any) error {
+	for len(logs) > 0 {
+		n, scrub := f.scrubs(logs)
+		if err := f.applyAll(logs[:n], out[:n]); err != nil {
+			return err
+		}
+		if scrub != nil {
+			f.scrub(logs[n-1].Index, scrub)
+		}
+		logs, out = logs[n:], out[n:]
+	}
+	return nil
 }
 
 func (f *FSM) applyAll(logs []*raft.Log, out []any) (err error) {

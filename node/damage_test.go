@@ -2,10 +2,12 @@ package node
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/job"
@@ -65,4 +67,113 @@ func TestReplicaWithADamagedLogStops(t *testing.T) {
 		lead.create(unclaimedJob(""))
 		odd.stop()
 	}
+}
+
+// damageState changes a bit of a value in the state file of a node that runs, as a disk or the memory does.
+func (m *member) damageState(where string, at int) {
+	m.t.Helper()
+	path := filepath.Join(m.cfg.DataDir, datadir.StateFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer f.Close()
+	found := 0
+	for from := 0; ; found++ {
+		i := bytes.Index(data[from:], []byte(where))
+		if i < 0 {
+			break
+		}
+		from += i + at
+		if _, err := f.WriteAt([]byte{data[from] ^ 1}, int64(from)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		m.t.Fatalf("%q is not in %s", where, path)
+	}
+}
+
+// scrubNow has the leader look at the whole state, and waits until it has.
+func (c *cluster) scrubNow() {
+	c.t.Helper()
+	began := time.Now()
+	c.leader().group.scrub.Start()
+	c.leader().eventually("the state is looked at", func() bool {
+		p := c.leader().group.scrub.Progress()
+		return !p.Running && p.Ended.After(began)
+	})
+}
+
+// A replica whose state is not that of most stops and names the place, whether it follows or leads. Nobody else does.
+func TestReplicaWithADamagedStateStops(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	for _, leads := range []bool{false, true} {
+		c := startJoined(t, 3)
+		odd := c.leader()
+		if !leads {
+			odd = c.others(odd)[0]
+		}
+		for i := range 50 {
+			j := unclaimedJob(fmt.Sprintf("job-%d", i))
+			j["payload"] = map[string]any{"queue": "q", "data": fmt.Sprintf("this is the text of job %d;", i)}
+			c.leader().create(j)
+		}
+		for _, m := range c.members {
+			m.eventually("it has the jobs", func() bool { return m.has("job-49") })
+		}
+		c.scrubNow()
+		for _, m := range c.members {
+			if why := m.group.standing.Why(); why != nil || m.group.scrub.Last() == nil {
+				t.Fatalf("%s: %+v", m.id(), why)
+			}
+		}
+		odd.damageState("this is the text of job 17;", 2)
+		c.leader().group.scrub.Start()
+		odd.eventually("it stops", func() bool { return odd.group.standing.Why() != nil })
+		if s := odd.group.standing.Why(); s.Reason != datadir.StoppedDamaged || !strings.Contains(s.Text, "between ") {
+			t.Errorf("%+v", s)
+		}
+		if err := odd.service.Ready(); job.CodeOf(err) != job.CodeStopped {
+			t.Errorf("ready: %v", err)
+		}
+		rest := &cluster{t: t, members: c.others(odd)}
+		rest.leader().create(unclaimedJob("one-more"))
+		for _, m := range rest.members {
+			m.eventually("it has the job", func() bool { return m.has("one-more") })
+			if why := m.group.standing.Why(); why != nil {
+				t.Errorf("%s stopped too: %+v", m.id(), why)
+			}
+		}
+	}
+}
+
+// Of two that differ nobody can know which is right: both say so, and go on.
+func TestTwoStatesThatDifferAreShown(t *testing.T) {
+	realTime(t)
+	t.Parallel()
+	c := startJoined(t, 2)
+	lead := c.leader()
+	j := unclaimedJob("a")
+	j["payload"] = map[string]any{"queue": "q", "data": "this is the text of a;"}
+	lead.create(j)
+	other := c.others(lead)[0]
+	other.eventually("it has the job", func() bool { return other.has("a") })
+	other.damageState("this is the text of a;", 2)
+	lead.group.scrub.Start()
+	for _, m := range c.members {
+		m.eventually("it says so", func() bool {
+			_, ok := m.troubleOf(wire.TroubleStatesDiffer, "")
+			return ok
+		})
+		if why := m.group.standing.Why(); why != nil {
+			t.Errorf("%s: %+v", m.id(), why)
+		}
+	}
+	lead.create(unclaimedJob("b"))
 }

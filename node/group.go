@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm/snapshots"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/formation"
@@ -24,6 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/names"
 	"github.com/carillon-scheduler/carillon/node/propose"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
+	"github.com/carillon-scheduler/carillon/node/scrub"
 	"github.com/carillon-scheduler/carillon/node/service"
 	"github.com/carillon-scheduler/carillon/node/standing"
 	"github.com/carillon-scheduler/carillon/node/vault"
@@ -56,6 +58,7 @@ type group struct {
 	meters *meters.Group
 	// standing says whether the replica takes part.
 	standing *standing.Standing
+	scrub    *scrub.Replica
 	damage   error // what was found to be damaged when the files were opened
 
 	layer *transport.StreamLayer
@@ -87,14 +90,18 @@ func openGroup(cfg *Config, dir *datadir.Dir, of datadir.Replica, all *meters.Me
 			LockTimeout: cfg.Store.LockTimeout, BeforeCommit: cfg.Machine.BeforeWrite("state"),
 		},
 		Level: cfg.supports(), Applied: m.Applied, Logger: log, Fatal: cfg.Fatal,
-		Differs:        func(d chain.Difference) { g.differs(datadir.Hashed(d)) },
-		Damaged:        g.foundDamaged,
+		Differs: func(d chain.Difference) { g.differs(datadir.Hashed(d)) },
+		Damaged: g.foundDamaged, Scrub: func(s fsm.Scrubbed) { g.scrub.Apply(s) },
 		BeforeLogWrite: cfg.Machine.BeforeWrite("log"), Trusting: cfg.Machine.Trusting,
 	})
 	if err != nil {
 		return nil, err
 	}
 	g.files, g.store, g.logs, g.snaps, g.fsm = f, f.State, f.Log, f.Snapshots, f.FSM
+	g.scrub = scrub.New(scrub.Options{
+		Store: g.store, Self: cfg.NodeID, Damaged: g.foundDamaged, Pace: cfg.Machine.Pace.Of, Logger: log,
+		Voters: g.voters, Others: func() map[string]scrub.Result { return g.members.Scrubs() },
+	})
 	g.applier = raftlog.NewApplier(g.fsm, raftlog.DelayOf(of.Group), g.flight.Busy)
 	if !cfg.Machine.Trusting && !mutant.On(mutant.TwoStates) {
 		f.Log.Guard(g.applier.Applied, func(at, to uint64) { g.differs(datadir.CutBack(at, to)) })
@@ -207,6 +214,16 @@ func (g *group) newRaft(rc *raft.Config, logs raft.LogStore, stable raft.StableS
 	g.quorum = g.newQuorum()
 	g.members.Attach(g.raft)
 	return nil
+}
+
+// voters are the nodes whose replicas vote.
+func (g *group) voters() (ids []string) {
+	for _, s := range g.members.Servers() {
+		if s.Suffrage == raft.Voter {
+			ids = append(ids, replica.Node(s.ID))
+		}
+	}
+	return ids
 }
 
 // standAside runs raft for a replica that takes no part because its files are damaged: on a log without anything in it,
@@ -342,5 +359,6 @@ const landTimeout = 5 * time.Second
 
 func (g *group) closeFiles() error {
 	g.meters.Detach()
+	g.scrub.Close()
 	return g.files.Close()
 }

@@ -255,6 +255,7 @@ func (g *group) run() {
 	g.following.Go(func() { g.tracker.Run(follow) })
 	g.following.Go(func() { g.service.Follow(follow) })
 	g.following.Go(func() { g.members.Succeed(follow) })
+	g.following.Go(func() { g.scrub.Run(follow) })
 	g.following.Go(func() { g.members.TakePart(follow, func() { wait.Wake(g.lead.wake) }) })
 	g.leading.Go(func() { g.lead.run(lead) })
 	g.leading.Go(func() { g.compactor().Run(lead) })

@@ -291,7 +291,7 @@ func (n *Node) membership(g *group) membership.Options {
 		Config: c.Members, NodeID: c.NodeID, Instance: n.dir.Instance, Address: n.advertise, Listen: n.Addr(),
 		Insecure: c.Insecure, Version: c.Version, Level: c.supports(), Slots: c.Slots, Tags: c.Tags, Join: c.Join,
 		Skips: n.dir.Skips, Identity: n.dir.ClusterIdentity, Save: n.dir.SaveCluster,
-		Standing: g.standing, Store: g.store,
+		Standing: g.standing, Store: g.store, Scrub: g.scrub,
 		Tracker: g.tracker, Flight: g.flight,
 		ApplyTimeout: c.Raft.ApplyTimeout, Clock: c.Clock, Logger: g.log, Fail: n.fail, Dial: n.dialer,
 		Raw: c.Machine.Dialer, Keys: n.keys, Token: c.Keys.Token, First: n.security.First(),

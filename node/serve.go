@@ -43,7 +43,7 @@ func (n *Node) serve(g *group) {
 	g.parts = []func(*forward.Epoch) func(context.Context){
 		g.service.Lead,
 		func(e *forward.Epoch) func(context.Context) { return newOutbox(g, e).Run },
-		g.members.Lead, g.names.Lead, n.traces.Lead(g.store),
+		g.members.Lead, g.names.Lead, n.traces.Lead(g.store), g.scrub.Lead,
 	}
 	if g.control != nil {
 		g.parts = append(g.parts, g.service.FollowRelease(g.control.store))
@@ -129,7 +129,7 @@ func (n *Node) serviceOptions(g *group) service.Options {
 		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
 		Group: g.of.Group, Store: g.store, Raft: g.raft, Tracker: g.tracker, Members: g.members, Clock: c.Clock,
-		Logger: g.log, Notify: &c.Notify,
+		Logger: g.log, Notify: &c.Notify, Split: func() string { return g.scrub.Progress().Split },
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
 		Refused: n.meters.Limited, DevKill: c.DevKill, Pace: c.Machine.Pace,

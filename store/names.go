@@ -43,6 +43,14 @@ func (s *sweep) encode() []byte {
 	return w.b
 }
 
+func readSweep(tx *bolt.Tx) (sweep, error) {
+	v := tx.Bucket(bucketMeta).Get(keySweep)
+	if len(v) < 16 {
+		return sweep{}, ErrCorrupt
+	}
+	return sweep{job.ID(parseU64(v)), job.ID(parseU64(v[8:])), string(v[16:])}, nil
+}
+
 // nameIndex is the part of the index that is about names.
 type nameIndex struct {
 	sweep  sweep
@@ -54,11 +62,10 @@ type nameIndex struct {
 func (x *index) readNames(tx *bolt.Tx, limit int) error {
 	n := &x.names
 	n.limit = cmp.Or(limit, sweepAt)
-	v := tx.Bucket(bucketMeta).Get(keySweep)
-	if len(v) < 16 {
-		return ErrCorrupt
+	var err error
+	if n.sweep, err = readSweep(tx); err != nil {
+		return err
 	}
-	n.sweep = sweep{job.ID(parseU64(v)), job.ID(parseU64(v[8:])), string(v[16:])}
 	c := tx.Bucket(bucketJobs).Cursor()
 	for k, v := c.Seek(u64(uint64(n.sweep.settled) + 1)); k != nil; k, v = c.Next() {
 		if len(k) != 8 {

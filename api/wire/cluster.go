@@ -79,21 +79,22 @@ type Trouble struct {
 
 // The codes of troubles.
 const (
-	TroubleNoLeader    = "no_leader"
-	TroubleHold        = "hold"        // the leader's clock: nothing is started or created
-	TroubleStopped     = "stopped"     // a node takes no part: its state is from before a recovery, or differs
-	TroubleRestored    = "restored"    // the cluster waits to be released
-	TroubleUnreachable = "unreachable" // a member does not answer
-	TroubleMember      = "member"      // a member is not as it should be
-	TroubleClock       = "clock_skew"  // a member's clock
-	TroubleDisk        = "disk_low"
-	TroubleLag         = "lag"
-	TroubleFewVoters   = "few_voters"
-	TroubleBacklog     = "no_worker" // work is due that no worker takes
-	TroubleNotReady    = "not_ready"
-	TroubleInsecure    = "insecure"  // no TLS and no tokens, on purpose
-	TroubleRotation    = "rotation"  // of the CA waits for a member
-	TroubleKeys        = "keys_lost" // no voter has the keys of the cluster
+	TroubleNoLeader     = "no_leader"
+	TroubleHold         = "hold"          // the leader's clock: nothing is started or created
+	TroubleStopped      = "stopped"       // a node takes no part: its state is from before a recovery, or differs
+	TroubleStatesDiffer = "states_differ" // of voters, and none has a majority
+	TroubleRestored     = "restored"      // the cluster waits to be released
+	TroubleUnreachable  = "unreachable"   // a member does not answer
+	TroubleMember       = "member"        // a member is not as it should be
+	TroubleClock        = "clock_skew"    // a member's clock
+	TroubleDisk         = "disk_low"
+	TroubleLag          = "lag"
+	TroubleFewVoters    = "few_voters"
+	TroubleBacklog      = "no_worker" // work is due that no worker takes
+	TroubleNotReady     = "not_ready"
+	TroubleInsecure     = "insecure"  // no TLS and no tokens, on purpose
+	TroubleRotation     = "rotation"  // of the CA waits for a member
+	TroubleKeys         = "keys_lost" // no voter has the keys of the cluster
 
 	TroubleOtherCluster = "other_cluster" // an address of --cluster belongs to another cluster
 )

@@ -53,7 +53,8 @@ func Verify(path string) error {
 
 // VerifyHeaders refuses a file of which one of the two headers is damaged. For bbolt that is a commit that a power cut
 // tore apart: it goes on from the other header, which is one commit older. But a header lies within one sector, and
-// disks write a sector whole or not at all, so what is damaged was whole once; and the commit may have been acknowledged.
+// disks write a sector whole or not at all, so what is damaged was whole once, and the commit may have been
+// acknowledged.
 func VerifyHeaders(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -31,6 +31,7 @@ type FileOptions struct {
 	Level   int           // the feature level to support
 	Applied func(logs []*raft.Log, replies []any, took time.Duration)
 	Differs func(chain.Difference) // see fsm.Options
+	Scrub   func(fsm.Scrubbed)     // see fsm.Options
 	Damaged func(error)            // is told that something in the files is not what was written; nil: that is an error
 	Logger  *slog.Logger
 	Fatal   func(error) // ends the process after a storage error, or at an entry that cannot be applied
@@ -77,7 +78,7 @@ func (d *Dir) OpenFiles(group uint32, o FileOptions) (_ *Files, err error) {
 	}
 	f.FSM = fsm.New(f.State, fsm.Options{
 		Logger: o.Logger, Fatal: d.withSkipRemedy(group, o.Fatal), Applied: o.Applied, Level: o.Level,
-		Differs: o.Differs, Damaged: o.Damaged,
+		Differs: o.Differs, Damaged: o.Damaged, Scrub: o.Scrub,
 		Restored: func() { // its file is as large as the state, and would stay until the next snapshot
 			if f.Snapshots == nil {
 				return

@@ -107,10 +107,10 @@ func Damaged(group uint32, node, what string, at job.Instant) Stopped {
 	if group != 0 {
 		whose = fmt.Sprintf("this node's replica of group %d", group)
 	}
-	return Stopped{Group: group, Reason: StoppedDamaged, At: at, Text: fmt.Sprintf("the disk of %s returns other data "+
-		"than was written: %s", whose, what),
-		Remedy: fmt.Sprintf("check the disk and the memory of the machine; then run `carillon cluster remove %s`, empty "+
-			"the data directory of that node and start it with --join", node)}
+	return Stopped{Group: group, Reason: StoppedDamaged, At: at,
+		Text: fmt.Sprintf("the disk of %s returns other data than was written: %s", whose, what),
+		Remedy: fmt.Sprintf("check the disk and the memory of the machine; then run `carillon cluster remove %s`, "+
+			"empty the data directory of that node and start it with --join", node)}
 }
 
 // GoesOn says whether a snapshot is of the history that the state is of, and as far. A state that is further on is

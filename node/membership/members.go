@@ -30,6 +30,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/memberrows"
 	"github.com/carillon-scheduler/carillon/node/placement"
 	"github.com/carillon-scheduler/carillon/node/quorum"
+	"github.com/carillon-scheduler/carillon/node/scrub"
 	"github.com/carillon-scheduler/carillon/node/standing"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/store"
@@ -100,6 +101,8 @@ type Options struct {
 
 	// Files are those of a group that this node has a replica of; nil: it has none.
 	Files func(group uint32) *datadir.Files
+
+	Scrub *scrub.Replica // of the group; nil: there is none, in tests
 
 	// Of says which other group's replicas these are; nil: those of the control group.
 	Of *ReplicaOf

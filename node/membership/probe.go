@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
+	"github.com/carillon-scheduler/carillon/node/scrub"
 	"github.com/carillon-scheduler/carillon/scheduler/stamp"
 	"github.com/carillon-scheduler/carillon/transport"
 )
@@ -40,8 +41,10 @@ type peerState struct {
 	Voters []string `json:"voters,omitempty"`
 	// Stopped is why it takes no part; nil: it does.
 	Stopped *datadir.Stopped `json:"stopped,omitempty"`
-	CA      string           `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
-	Holds   []string         `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
+	// Scrub is the newest hash that it made of a part of its state; nil: it made none.
+	Scrub *scrub.Result `json:"scrub,omitempty"`
+	CA    string        `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
+	Holds []string      `json:"holds,omitempty"` // the hashes of the CAs whose keys it has
 }
 
 // ServePeer answers the probe of another node.
@@ -60,6 +63,9 @@ func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.Stopped = cmp.Or(m.o.Standing.Own(), m.o.Standing.Why())
+	if m.o.Scrub != nil {
+		s.Scrub = m.o.Scrub.Last()
+	}
 	s.CA, s.Holds = m.ownCAs()
 	w.Header().Set("Content-Type", "application/json")
 	s.NowUS = m.o.Clock.Now().UnixMicro() // last: it is about the moment of the answer

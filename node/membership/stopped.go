@@ -6,6 +6,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
+	"github.com/carillon-scheduler/carillon/node/scrub"
 )
 
 // StoppedPeer is why another member takes no part, as it told this leader; nil: it does, or does not answer.
@@ -16,6 +17,23 @@ func (m *Members) StoppedPeer(id string) *datadir.Stopped {
 		return p.seen.Stopped
 	}
 	return nil
+}
+
+// Scrubs are the newest hashes of parts of the state that the other members have made, of those that answer.
+func (m *Members) Scrubs() map[string]scrub.Result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]scrub.Result{}
+	for id, p := range m.peers {
+		switch {
+		case p.problem != "" || p.seen.Stopped != nil:
+		case p.seen.Scrub == nil:
+			out[id] = scrub.Result{}
+		default:
+			out[id] = *p.seen.Scrub
+		}
+	}
+	return out
 }
 
 // LeaderID is the node that leads, as far as raft knows; empty: none. It may be asked by raft's own goroutines.

@@ -44,15 +44,17 @@ type Options struct {
 	DataDir string
 	CopyDir string // where a copy of the state is made, on the file system of the data directory
 
-	Group    uint32 // whose service it is
-	Store    *store.Store
-	Raft     Raft
-	Tracker  *forward.Tracker
-	Members  *membership.Members
-	Clock    stamp.Clock
-	Logger   *slog.Logger
-	Notify   *notify.Settings
-	Disk     func() wire.DiskSpace                             // the room that the data directory has
+	Group   uint32 // whose service it is
+	Store   *store.Store
+	Raft    Raft
+	Tracker *forward.Tracker
+	Members *membership.Members
+	Clock   stamp.Clock
+	Logger  *slog.Logger
+	Notify  *notify.Settings
+	Disk    func() wire.DiskSpace // the room that the data directory has
+	// Split says where the voters' states differ, if none of them has a majority; nil: it is not looked at.
+	Split    func() string
 	MinFree  func(total uint64) uint64                         // how much of it must be left for jobs to be created
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes

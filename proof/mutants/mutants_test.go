@@ -115,6 +115,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.EarlyProof:      {"node/propose", "TestVerifyLeaderEndsWithItsCaller"},
 	mutant.TrustChain:      {"fsm", "TestReplicaThatDiffersIsTold"},
 	mutant.TrustLog:        {"node/raftlog", "TestDamagedEntriesAreNotRead"},
+	mutant.TrustState:      {"node", "TestReplicaWithADamagedStateStops"},
 	mutant.SameProcess:     {"scheduler", "TestTakenAwayButNotCommitted"},
 	mutant.TakeAll:         {"scheduler", "TestANamespaceLeavesSlotsToOthers"},
 	mutant.EndsBeforeMark:  {"fsm", "TestBusyUntilOfAClockThatIsBehind"},

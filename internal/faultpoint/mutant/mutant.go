@@ -74,6 +74,7 @@ const (
 	OldEpoch       // a node goes on although it heard that the cluster was recovered without it
 	TrustChain     // a replica does not compare the hash over its log with the leader's
 	TrustLog       // a damaged entry of the log is applied and sent
+	TrustState     // a replica whose state is another one than that of most goes on
 	TrustReads     // a node that believes that it leads answers reads without asking whether it still does
 	EarlyProof     // a read is answered on the word of a majority that was asked before the read came
 	TwoStates      // a replica that is found to differ from the leader goes on

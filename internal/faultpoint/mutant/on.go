@@ -68,6 +68,7 @@ var names = [count]string{
 	SecretElsewhere: "secret-elsewhere",
 	TrustChain:      "trust-chain",
 	TrustLog:        "trust-log",
+	TrustState:      "trust-state",
 	TrustReads:      "trust-reads",
 	EarlyProof:      "early-proof",
 	TwoStates:       "two-states",
