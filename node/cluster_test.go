@@ -335,6 +335,12 @@ func startCluster(t *testing.T, n int, change ...func(*Config)) *cluster {
 
 func (m *member) open(t *testing.T) {
 	t.Helper()
+	if err := m.tryOpen(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *member) tryOpen(t *testing.T) error {
 	l := &link{ln: m.link.ln, cut: m.link.cuts, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	m.link = l
 	m.cfg.Machine.Listen = func(addr string) (net.Listener, error) {
@@ -356,13 +362,14 @@ func (m *member) open(t *testing.T) {
 	m.cfg.Machine.Leader = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
 	n, err := Open(m.cfg)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.testNode = &testNode{Node: n, t: t, cancel: cancel, done: make(chan error, 1),
 		client: clientOf(n)}
 	tn := m.testNode
 	go func() { tn.done <- n.Run(ctx) }()
+	return nil
 }
 
 // restart starts a node again that was stopped, on the port it had.
