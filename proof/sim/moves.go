@@ -41,8 +41,8 @@ func (p *plan) move(rng *rand.Rand, s *job.Spec) {
 }
 
 // moved: jobs that are due every few seconds go to where nobody takes them, and some seconds later to where somebody
-// does. Nothing is broken and slots are free, so they are claimed at once. In the end the leadership is handed over: the
-// next leader would find what this one has lost sight of, late.
+// does. Nothing is broken and slots are free, so they are claimed at once. In the end the leadership is handed over:
+// the next leader would find what this one has lost sight of, late.
 func moved(p *plan, rng *rand.Rand) {
 	p.fits(6 * time.Second)
 	p.jobs = p.jobs[:0]
