@@ -45,7 +45,7 @@ if [ "$n" != "$FAIL" ]; then
 fi
 [ -z "$record" ] || printf '%s' "$FAILS" >"$record"
 echo "no success: $*"; exit 1`,
-		"gofmt": `true`, "strace": `true`, "chromium": `true`, "debootstrap": `true`, "lintian": `true`, "rpm": `true`, "file": `echo "statically linked"`,
+		"gofmt": `true`, "strace": `true`, "perf": `true`, "chromium": `true`, "debootstrap": `true`, "lintian": `true`, "rpm": `true`, "file": `echo "statically linked"`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"", "internal/manpages"}, // main.go, and what writes its manual
 	{"cmd"}, {"cmd/applier"}, {"cmd/bencher", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exit", "cmd/exporter", "cmd/habits", "cmd/importer", "cmd/jobflags", "cmd/notifyflags", "cmd/settings", "cmd/watch"}, {"cmd/output", "cmd/values"},
 	{"web/e2e"}, // tests only
-	{"bench", "bench/bare", "api/apitest"},
+	{"bench", "bench/bare", "bench/speed", "api/apitest"},
 	{"node"},
 	{"node/router"},
 	{"node/meters", "node/tracing"}, {"node/service"}, {"node/names"}, {"node/insight"}, {"node/view"}, {"node/disk"}, {"node/security"}, {"node/membership"}, {"node/scrub"}, {"node/forward"}, {"node/access"},
