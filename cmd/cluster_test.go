@@ -134,7 +134,7 @@ func TestBadJoins(t *testing.T) {
 	}{
 		{"duplicate id", join("n1", t.TempDir()), exit.Conflict, []string{"has a node n1 with another data directory; it is running at " + n1.Addr(), "hint: if that one is gone for good, run `carillon cluster remove n1` first; otherwise choose another --node-id"}},
 		{"duplicate id, through a follower", join("n1", t.TempDir(), "--join", n2.Addr()), exit.Conflict, []string{"has a node n1"}},
-		{"another cluster", join("n3", dir("n3", "elsewhere")), exit.Conflict, []string{"the data directory of node n3 belongs to cluster elsewhere", "hint: name a node of the right cluster, or empty the data directory"}},
+		{"another cluster", join("n3", dir("n3", "elsewhere")), exit.Conflict, []string{"and node n3 in \"elsewhere\": they do not talk to each other", "hint: check --join and the addresses, or empty the data directory of the wrong node"}},
 		{"directory of another node", join("n3", dir("n9", "")), exit.Failure, []string{`belongs to node "n9", not to "n3"`, "--node-id n9"}},
 		{"no address", []string{"server", "--node-id", "n3", "--data-dir", t.TempDir(), "--join", "nowhere"}, exit.Usage, []string{`--join: "nowhere" is not an address`, "hint: use host:port"}},
 		{"an address of another node", join("n3", t.TempDir(), "--advertise", n2.Addr()), exit.Conflict, []string{"the leader reaches node n2, not node n3", "--advertise"}},
