@@ -132,6 +132,10 @@ func TestApplyRefuses(t *testing.T) {
 	s.expect(fmt.Sprintf(job, "new")+"---\n"+fmt.Sprintf(job, "x")+"---\n"+fmt.Sprintf(job, "x"), 2,
 		"error: standard input:11: name: x is already defined in standard input:6\nhint: keep one of them; nothing was changed\n", "apply", "-f", "-")
 	s.expect("", 0, "created g (j_2)\n1 created, 0 changed, 0 unchanged, 0 failed\n", "apply", "-R", "-f", filepath.Join(dir, "sub"))
+	if _, stderr, code := s.run("kind: calendar\nname: new year\ndates: [01-01]\n", "apply", "-f", "-"); code != 2 ||
+		!strings.HasPrefix(stderr, "error: standard input:2: name: the name \"new year\" contains ' '\nhint: use letters, ") {
+		t.Errorf("%d %s", code, stderr)
+	}
 	// Also if only one of them says in which namespace, whatever they are.
 	for _, twin := range []string{"kind: queue\nname: twin\nconcurrency: 5\n", "kind: calendar\nname: twin\ndates: ['12-25']\n", fmt.Sprintf(job, "twin")} {
 		for namespace, args := range map[string][]string{"default": nil, "team-a": {"-n", "team-a"}} {

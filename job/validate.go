@@ -118,29 +118,44 @@ func (s *Spec) Validate() error {
 }
 
 func checkName(s *Spec) *Error {
-	if s.Name == "" {
+	switch {
+	case s.Name == "":
 		return nil
-	}
-	if len(s.Name) > MaxName {
-		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(s.Name), MaxName)
-	}
-	if dots(s.Name) {
-		return Invalid("name", "add a letter or a digit",
-			"%q means a directory in a path, so no request could name the job", s.Name)
-	}
-	if strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix) {
+	case strings.HasPrefix(s.Name, idPrefix) || strings.HasPrefix(s.Name, runPrefix):
 		return Invalid("name", "choose another beginning",
 			"a name may not begin with %q or %q: ids begin with them", idPrefix, runPrefix)
 	}
-	if plainName([]byte(s.Name)) {
+	return checkAlphabet(s.Name)
+}
+
+// CheckCalendarName refuses what is not a name of a calendar: these have the alphabet of the names of jobs.
+func CheckCalendarName(name string) error {
+	if name == "" {
+		return Invalid("name", "give it a name", "the calendar has no name")
+	}
+	if err := checkAlphabet(name); err != nil {
+		return err
+	}
+	return nil
+}
+
+func checkAlphabet(name string) *Error {
+	if len(name) > MaxName {
+		return Invalid("name", "shorten it", "the name has %d bytes, at most %d are allowed", len(name), MaxName)
+	}
+	if dots(name) {
+		return Invalid("name", "add a letter or a digit",
+			"%q means a directory in a path, so no request could name it", name)
+	}
+	if plainName([]byte(name)) {
 		return nil
 	}
-	if !utf8.ValidString(s.Name) {
-		return Invalid("name", "use letters, digits, - _ . @ +", "the name %q is not UTF-8", s.Name)
+	if !utf8.ValidString(name) {
+		return Invalid("name", "use letters, digits, - _ . @ +", "the name %q is not UTF-8", name)
 	}
-	for _, r := range s.Name {
+	for _, r := range name {
 		if !unicode.IsGraphic(r) || unicode.IsSpace(r) || strings.ContainsRune(`/\?#%:"`, r) {
-			return Invalid("name", "use letters, digits, - _ . @ +", "the name %q contains %q", s.Name, r)
+			return Invalid("name", "use letters, digits, - _ . @ +", "the name %q contains %q", name, r)
 		}
 	}
 	return nil

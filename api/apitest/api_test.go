@@ -300,6 +300,7 @@ func TestRoutes(t *testing.T) {
 		{"calendar, unknown", "GET", "/calendars/nope", nil, "", 404, job.CodeNotFound, ``},
 		{"calendar put", "PUT", "/calendars/nights", nil, `{"daily":["22:00-06:00"],"windows":[{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}]}`, 200, "", `"name":"nights"`},
 		{"calendar put, other name", "PUT", "/calendars/nights", nil, `{"name":"days"}`, 400, job.CodeInvalid, `"field":"name"`},
+		{"calendar put, no name for a job either", "PUT", "/calendars/night%1b%5b2Js", nil, `{"dates":["12-25"]}`, 400, job.CodeInvalid, `"field":"name"`},
 		{"calendar put, bad", "PUT", "/calendars/nights", nil, `{"daily":["25:00-06:00"]}`, 400, job.CodeInvalid, `"field":"daily"`},
 		{"calendar put, unknown field", "PUT", "/calendars/nights", nil, `{"nightly":[]}`, 400, job.CodeUnknownField, ``},
 		{"calendar delete", "DELETE", "/calendars/xmas", nil, ``, 204, "", ``},

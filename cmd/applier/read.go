@@ -159,6 +159,9 @@ func (d *document) decode() error {
 			return err
 		}
 		d.name, d.namespace = d.calendar.Name, d.calendar.Namespace
+		if err := job.CheckCalendarName(d.name); err != nil {
+			return err
+		}
 		if _, err := d.calendar.Compile(); err != nil {
 			return wire.ScheduleError(err)
 		}

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
@@ -57,9 +56,8 @@ func oneMoreCalendar(namespace string, in, all store.CalendarSize, size int) err
 }
 
 func (b *Service) PutCalendar(ctx context.Context, c schedule.Calendar, rq api.Request) (schedule.Calendar, error) {
-	if c.Name == "" || c.Name == "." || c.Name == ".." || len(c.Name) > job.MaxName ||
-		strings.ContainsAny(c.Name, "/\\?#%:\"\x00 ") {
-		return c, job.Invalid("name", "use letters, digits, - _ .", "%q is not a name for a calendar", c.Name)
+	if err := job.CheckCalendarName(c.Name); err != nil {
+		return c, err
 	}
 	if _, err := c.Compile(); err != nil {
 		return c, wire.ScheduleError(err)
