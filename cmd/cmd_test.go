@@ -28,6 +28,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/jobflags"
 	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/terminal"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/port"
 )
@@ -615,8 +616,9 @@ func TestColor(t *testing.T) {
 	s := newShell(t)
 	s.populate()
 	s.color = true
-	out := s.script([]string{"runs", "hello"}, []string{"jobs"})
-	golden(t, strings.ReplaceAll(out, "\x1b", "ESC"))
+	var out strings.Builder
+	fmt.Fprint(terminal.To(&out), s.script([]string{"runs", "hello"}, []string{"jobs"}))
+	golden(t, strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 
 	a := s.app()
 	if a.wantsColor(io.Discard) {

@@ -1,7 +1,6 @@
 package output
 
 import (
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -57,14 +56,12 @@ func cell(s string) string {
 	if has {
 		return cell(shown) + Detail + cell(hidden)
 	}
-	var out strings.Builder
-	fmt.Fprint(terminal.To(&out), s)
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '
 		}
 		return r
-	}, out.String())
+	}, terminal.Shown(s))
 }
 
 // Table writes a table.

@@ -17,8 +17,8 @@ func TestTableShowsNoControls(t *testing.T) {
 	tb.Row("a", "500: \x1b[2Jgone\nb  succeeded", "at noon"+Detail+" \x1b]0;x\x07")
 	tb.Row("b", terminal.Red+"failed"+terminal.Reset, "")
 	p.Table(tb)
-	want := "NAME  ERROR" + strings.Repeat(" ", 26) + "NOTE\n" +
-		`a     500: \x1b[2Jgone b  succeeded  at noon \x1b]0;x\x07` + "\n" +
+	want := "NAME  ERROR" + strings.Repeat(" ", 19) + "NOTE\n" +
+		`a     500: gone b  succeeded  at noon \x1b]0;x\x07` + "\n" +
 		"b     " + terminal.Red + "failed" + terminal.Reset + "\n"
 	if out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)

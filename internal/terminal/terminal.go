@@ -3,6 +3,8 @@ package terminal
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -14,23 +16,43 @@ import (
 	"golang.org/x/term"
 )
 
-// The colours that this program uses. No others are let through.
-const (
-	Plain  = "\x1b[39m"
-	Red    = "\x1b[31m"
-	Green  = "\x1b[32m"
-	Yellow = "\x1b[33m"
-	Cyan   = "\x1b[36m"
-	Reset  = "\x1b[0m"
+// The colours of this program, as it writes them: marks that a Filter replaces by the codes of a terminal. A mark has a
+// number that is drawn when the process starts, so no text from outside contains one.
+var (
+	Plain  = mark(39)
+	Red    = mark(31)
+	Green  = mark(32)
+	Yellow = mark(33)
+	Cyan   = mark(36)
+	Reset  = mark(0)
 )
 
+var drawn = func() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) //nolint:errcheck // crypto/rand ends the process rather than fail
+	return binary.BigEndian.Uint64(b[:])
+}()
+
+// mark has the form of the code that it stands for: what measures or strips one treats the other alike.
+func mark(code int) string { return fmt.Sprintf("\x1b[%d;%dm", drawn, code) }
+
 // Filter writes to a screen. A terminal obeys what it is sent: names, errors and output that come from outside could
-// set its title, clear it, answer for its user or hide what is shown. Everything is therefore written out but text,
-// line ends, tabs and the colours of this program. Into a pipe or a file everything goes as it is.
+// set its title, clear it, answer for its user or hide what is shown. CSI sequences (colours, moves of the cursor) are
+// removed, and other control characters written out; line ends, tabs and the marks of this program's colours have their
+// effect. Into a pipe or a file everything goes as it is.
 type Filter struct {
-	w    io.Writer
-	left []byte // the beginning of a rune or of a colour: the rest comes with the next write
-	cr   bool   // the last one was a carriage return, which began a new line
+	w     io.Writer
+	marks bool   // marks stay marks: another filter replaces them
+	left  []byte // the beginning of a rune or of a mark: the rest comes with the next write
+	csi   bool   // inside a CSI sequence, which is left out up to its last byte
+	cr    bool   // the last one was a carriage return, which began a new line
+}
+
+// Shown is a text as a screen shows it. Marks stay.
+func Shown(s string) string {
+	var out strings.Builder
+	_, _ = (&Filter{w: &out, marks: true}).Write([]byte(s)) // a Builder does not fail
+	return out.String()
 }
 
 // To filters what is written to w.
@@ -71,13 +93,25 @@ func (t *Filter) Write(p []byte) (int, error) {
 	in := slices.Concat(t.left, p)
 	out := make([]byte, 0, len(in))
 	for len(in) > 0 {
+		if t.csi && in[0] >= ' ' && in[0] <= '~' {
+			t.csi, in = in[0] < '@', in[1:] // parameters come before @, and one byte from there on ends it
+			continue
+		}
+		t.csi = false
 		if in[0] == '\x1b' {
-			code, partial := colour(in)
+			m, code, partial := colour(in)
 			if partial {
 				break
 			}
-			if code != "" {
-				out, in, t.cr = append(out, code...), in[len(code):], false
+			if m != "" {
+				if t.marks {
+					code = m
+				}
+				out, in, t.cr = append(out, code...), in[len(m):], false
+				continue
+			}
+			if in[1] == '[' { // a lone escape is the beginning of a mark
+				t.csi, in = true, in[2:]
 				continue
 			}
 		}
@@ -86,6 +120,9 @@ func (t *Filter) Write(p []byte) (int, error) {
 		}
 		r, n := utf8.DecodeRune(in)
 		switch {
+		case r == csi || n == 1 && in[0] == csi:
+			t.csi, in = true, in[n:]
+			continue
 		case r == '\n' && t.cr: // the second half of a line end
 		case r == '\n' || r == '\r':
 			out = append(out, '\n')
@@ -107,15 +144,18 @@ func (t *Filter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// colour is the colour that a text begins with, or whether it may become one with what follows.
-func colour(b []byte) (code string, partial bool) {
-	for _, c := range []string{Plain, Red, Green, Yellow, Cyan, Reset} {
-		if bytes.HasPrefix(b, []byte(c)) {
-			return c, false
+// csi begins a CSI sequence, as does an escape with a bracket.
+const csi = 0x9b
+
+// colour is the mark that a text begins with and the code for it, or whether it may become one with what follows.
+func colour(b []byte) (m, code string, partial bool) {
+	for _, m := range []string{Plain, Red, Green, Yellow, Cyan, Reset} {
+		if bytes.HasPrefix(b, []byte(m)) {
+			return m, "\x1b[" + m[strings.IndexByte(m, ';')+1:], false
 		}
-		partial = partial || strings.HasPrefix(c, string(b))
+		partial = partial || strings.HasPrefix(m, string(b))
 	}
-	return "", partial
+	return "", "", partial
 }
 
 // Disguised says that a rune is not what is seen of it: control characters, and those that turn the direction of a text
