@@ -287,7 +287,7 @@ func TestABadStreamLeavesTheOldStateWhole(t *testing.T) {
 	from, to := newSnapshots(t, a), newSnapshots(t, b)
 	meta := takeSnapshot(t, from, a.index, 1)
 	good := readStream(t, from, meta.ID)
-	head := int(good[11]) + int(good[10])<<8 + 12
+	head := int(good[11]) + int(good[10])<<8 + 16 // magic, length, and the checksum behind it
 	change := func(at int) []byte {
 		bad := bytes.Clone(good)
 		bad[at] ^= 0x40

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -158,6 +159,35 @@ func TestCopyBackupVerifies(t *testing.T) {
 	for _, bad := range damagedBackups(good) {
 		if _, err := datadir.CopyBackup(io.Discard, bytes.NewReader(bad.data)); err == nil {
 			t.Errorf("%s was taken for whole", bad.name)
+		}
+	}
+}
+
+// No byte of a backup can be another one unnoticed: its header has a checksum as its state has.
+func TestEveryByteOfABackupCounts(t *testing.T) {
+	t.Parallel()
+	n := start(t, t.TempDir())
+	data := n.backup()
+	n.stop()
+	head := 16 + int(binary.BigEndian.Uint32(data[8:])) // magic, length and checksum, and its JSON
+	places := make([]int, 0, head+100)
+	for at := range head {
+		places = append(places, at)
+	}
+	for at := head; at < len(data); at += (len(data) - head) / 100 {
+		places = append(places, at)
+	}
+	c := restoreConfig(t, nil)
+	for i, at := range places {
+		for _, bit := range []byte{1 << (i % 8), 'a' ^ 'A'} { // keys of JSON are read in capitals, too
+			data[at] ^= bit
+			_, copied := datadir.CopyBackup(io.Discard, bytes.NewReader(data))
+			c.Backup = bytes.NewReader(data)
+			if _, err := datadir.Restore(c); copied == nil || err == nil || !strings.Contains(err.Error(), "x.bak") ||
+				!strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "not complete") {
+				t.Fatalf("byte %d with %#x flipped: copied: %v; restored: %v", at, bit, copied, err)
+			}
+			data[at] ^= bit
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/store"
@@ -46,14 +47,21 @@ func (h *Header) Cluster() lineage.Cluster {
 	return lineage.Cluster{ID: h.ClusterID, Epoch: h.Epoch, Recovery: h.Recovery}
 }
 
-// Encode is the header as it stands in a stream.
+// Encode is the header as it stands in a stream: the magic, its length, its JSON, and the CRC-32C of length and JSON.
 func (h Header) Encode() []byte {
 	data, err := json.Marshal(h)
 	if err != nil {
 		panic(err) // plain fields only
 	}
 	b := binary.BigEndian.AppendUint32(magic[:], uint32(len(data)))
-	return append(b, data...)
+	b = append(b, data...)
+	return binary.BigEndian.AppendUint32(b, headerSum(b[len(magic):]))
+}
+
+func headerSum(b []byte) uint32 {
+	sum := store.NewSum()
+	sum.Write(b)
+	return sum.Sum32()
 }
 
 // ReadHeader takes the header off a snapshot stream.
@@ -67,9 +75,14 @@ func ReadHeader(r io.Reader) (Header, error) {
 	if [8]byte(fixed[:8]) != magic || n > maxHeader {
 		return h, errors.New("fsm: this is not a Carillon snapshot")
 	}
-	data := make([]byte, n)
+	data := make([]byte, n+4)
 	if _, err := io.ReadFull(r, data); err != nil {
 		return h, fmt.Errorf("fsm: snapshot header: %w", err)
+	}
+	said := binary.BigEndian.Uint32(data[n:])
+	data = data[:n]
+	if sum := headerSum(slices.Concat(fixed[len(magic):], data)); sum != said {
+		return h, fmt.Errorf("fsm: the snapshot header is damaged: its checksum is %08x, and it says %08x", sum, said)
 	}
 	if err := json.Unmarshal(data, &h); err != nil {
 		return h, fmt.Errorf("fsm: snapshot header: %w", err)
