@@ -297,8 +297,8 @@ func (p *printer) recovered(r datadir.Recovered) {
 		p.Printf("%s: empty the data directory and start with --join\n", strings.Join(r.Lost, ", "))
 	}
 	if r.KeysLost {
-		p.Printf("its keys are lost: the cluster is plain, and its secrets cannot be read; `carillon cluster init " +
-			"--data-dir` makes new keys\n")
+		p.Printf("its keys are lost: the cluster is plain, and its secrets cannot be read; `%s cluster init "+
+			"--data-dir` makes new keys\n", output.Program())
 	}
 	if r.NewKey {
 		p.Printf("its own key was lost; it has a new one\n")

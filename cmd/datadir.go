@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/cmd/compare"
+	"github.com/carillon-scheduler/carillon/cmd/output"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/node/datadir"
@@ -195,12 +196,12 @@ func (a *app) restore(cmd *cobra.Command, file string, cfg datadir.RestoreConfig
 		if r.Keys == datadir.KeysRestored {
 			secure = " --secure --listen HOST:PORT"
 		}
-		carillon := "carillon"
+		carillon := output.Program()
 		if r.Suspended > 0 { // until one is resumed, no token is good for anything
 			carillon += " --addr unix:" + filepath.Join(r.DataDir, node.AdminSocket)
 		}
-		p.Printf("start it with `carillon server --node-id %s --data-dir %s%s`; it is on hold until "+
-			"`%s cluster release`\n", r.NodeID, r.DataDir, secure, carillon)
+		p.Printf("start it with `%s server --node-id %s --data-dir %s%s`; it is on hold until "+
+			"`%s cluster release`\n", output.Program(), r.NodeID, r.DataDir, secure, carillon)
 		p.renamed(r.Renamed)
 		if r.Suspended > 0 {
 			p.Printf("%s of the backup: suspended; `%s token resume ID` makes one valid again, or restore with "+

@@ -68,6 +68,7 @@ func Main() int {
 	ctx, stop := signals()
 	defer stop()
 	root := a.root()
+	output.NameProgram(root, output.Program())
 	root.SetOut(terminal.Screen(os.Stdout))
 	root.SetErr(terminal.Screen(os.Stderr))
 	return a.execute(ctx, root, root.ErrOrStderr())

@@ -71,8 +71,8 @@ func (p *printer) toReplace(r client.Rotation) {
 	}
 	p.Printf("\nThese tokens are suspended. Resume only those that you know: whoever had the keys could make tokens.\n")
 	for _, t := range r.Suspended {
-		p.Printf("  carillon token resume %s    %s (%s), made at %s by %s\n", t.ID, t.Name, t.Role, t.CreatedAt,
-			output.Dash(t.CreatedBy))
+		p.Printf("  %s token resume %s    %s (%s), made at %s by %s\n", output.Program(), t.ID, t.Name, t.Role,
+			t.CreatedAt, output.Dash(t.CreatedBy))
 	}
 }
 
