@@ -139,32 +139,15 @@ func (c *Cluster) begun(ctx context.Context, n, groups int) error {
 			}
 		}
 		if most := slices.Max(append(slices.Collect(maps.Values(leads)), 0)); whole == groups &&
-			most <= (groups+min(n, 3)-1)/min(n, 3) && c.growing(ctx, groups) == "" {
+			most <= (groups+min(n, 3)-1)/min(n, 3) && s.Growth == nil {
 			return nil
 		}
 		if time.Now().After(until) {
-			why := cmp.Or(c.growing(ctx, groups), "all nodes know them")
-			return fmt.Errorf("%d of %d groups have all replicas, leaders are %v, and %s", whole, groups, leads, why)
+			return fmt.Errorf("%d of %d groups have all replicas, leaders are %v, growth: %+v", whole, groups, leads,
+				s.Growth)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-}
-
-// growing says which node does not know yet that all groups take jobs: it would send new ones to a group that refuses
-// them.
-func (c *Cluster) growing(ctx context.Context, groups int) string {
-	for _, a := range c.addrs {
-		node := c.at(a, client.WithAttempts(1), client.WithTimeout(readyLimit/12), client.WithStale())
-		switch s, err := node.Status(ctx); {
-		case err != nil:
-			return err.Error()
-		case s.Growth != nil:
-			return fmt.Sprintf("to %s %d of them take jobs", s.Node, s.Growth.Groups)
-		case len(s.Groups) <= groups: // the control group is one more
-			return fmt.Sprintf("%s knows %d, with the control group", s.Node, len(s.Groups))
-		}
-	}
-	return ""
 }
 
 // freeAddr is an address that no process listens at; a test has one that is taken.

@@ -109,7 +109,7 @@ func (c *PutGroup) follow(a *applier) error {
 	return nil
 }
 
-// GrowGroups says, in group 0, how many groups of jobs there are to be. It is done when Info.Groups is as many.
+// GrowGroups says, in group 0, how many groups of jobs there are to be. It is done when Info.Known is as many.
 type GrowGroups struct {
 	Head   `codec:"h"`
 	Groups uint32 `codec:"g"`
@@ -130,12 +130,14 @@ func (c *GrowGroups) apply(a *applier) error {
 	return nil
 }
 
-// ActivateGroups has new jobs put into groups 1 to Groups, or first has lists ask these. The numbers only rise. Group 0
-// takes the command once all of them are active, and its last part when the others have taken it: see node/DESIGN.md.
+// ActivateGroups has new jobs put into groups 1 to Groups. Before that, with List, it has lists ask these; after it,
+// with Known, it says that all nodes have heard of it. The numbers only rise. Group 0 takes the command once all of the
+// groups are active, and its last parts when the others have taken it: see node/DESIGN.md.
 type ActivateGroups struct {
 	Head   `codec:"h"`
 	Groups uint32 `codec:"g"`
 	List   bool   `codec:"l,omitempty"`
+	Known  bool   `codec:"k,omitempty"`
 }
 
 func (c *ActivateGroups) apply(a *applier) error {
@@ -154,10 +156,16 @@ func (c *ActivateGroups) apply(a *applier) error {
 		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf("%d groups take new jobs already", info.Groups)})
 	case a.b.Group() == 0 && active < c.Groups:
 		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf("group %d is not active", active+1)})
+	case c.Known && c.Groups > info.Groups:
+		a.outcome(Outcome{Code: CodeRefused, Text: fmt.Sprintf("only %d groups take new jobs", info.Groups)})
 	default:
-		if info.Listed = max(info.Listed, c.Groups); !c.List {
+		switch {
+		case c.Known:
+			info.Known = c.Groups
+		case !c.List:
 			info.Groups = c.Groups
 		}
+		info.Listed = max(info.Listed, c.Groups)
 		a.b.SetInfo(info)
 		a.outcome(Outcome{Code: CodeOK})
 	}

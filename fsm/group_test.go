@@ -409,8 +409,13 @@ func TestGrowGroups(t *testing.T) {
 	if i := w.st.Info(); i.Listed != 8 || i.Groups != 4 {
 		t.Errorf("%+v", i)
 	}
+	w.unchanged(CodeRefused, &ActivateGroups{Groups: 8, Known: true}) // they take no jobs yet
 	w.want(CodeOK, &ActivateGroups{Groups: 8})
-	if i := w.st.Info(); i.Listed != 8 || i.Groups != 8 {
+	if i := w.st.Info(); i.Listed != 8 || i.Groups != 8 || i.Known != 0 {
+		t.Errorf("%+v", i)
+	}
+	w.want(CodeOK, &ActivateGroups{Groups: 8, Known: true})
+	if i := w.st.Info(); i.Groups != 8 || i.Known != 8 {
 		t.Errorf("%+v", i)
 	}
 	groupWorld(t, 2).unchanged(CodeRefused, &GrowGroups{Groups: 8})

@@ -208,6 +208,7 @@ type Info struct {
 	Homes     uint32   `json:"homes,omitempty"`    // see job.HomeOf
 	Groups    uint32   `json:"groups,omitempty"`   // see job.PlaceOf
 	Listed    uint32   `json:"listed,omitempty"`   // group 0: what is asked about jobs; before Groups, never less
+	Known     uint32   `json:"known,omitempty"`    // group 0: how many all nodes know to take jobs; after Groups
 	Want      uint32   `json:"want,omitempty"`     // group 0: how many there are to be
 	Row       GroupRow `json:"row,omitzero"`       // of a group of jobs: a copy of its row in the table of groups
 	Epoch     uint64   `json:"epoch"`

@@ -342,7 +342,7 @@ type GrowRequest struct {
 type Growth struct {
 	Groups  int        `json:"groups"` // that take new jobs
 	Want    int        `json:"want"`
-	Done    bool       `json:"done"`
+	Done    bool       `json:"done"`              // all nodes that answer know of as many as it is to have
 	New     []NewGroup `json:"new"`               // those that do not take jobs yet
 	Waiting string     `json:"waiting,omitempty"` // what the leader waits for
 }

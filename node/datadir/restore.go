@@ -389,7 +389,8 @@ func (c *RestoreConfig) change(b *store.Batch, d *Dir, states []*restoredState, 
 	info.Hold = store.Hold{On: true, Since: c.Now.UnixMilli(), Cluster: info.ClusterID, Index: b.C.Index}
 	info.ClusterID = r.ClusterID
 	// What was growing is as it was before: its new groups are not in the backup.
-	info.Groups, info.Listed, info.Want = states[0].h.Groups, states[0].h.Groups, 0
+	groups := states[0].h.Groups
+	info.Groups, info.Listed, info.Known, info.Want = groups, groups, groups, 0
 	b.SetInfo(info)
 	return err
 }

@@ -73,7 +73,7 @@ func (m *Members) Grow(ctx context.Context, groups int) (wire.Growth, error) {
 func (m *Members) Growth() (g wire.Growth, err error) {
 	info := m.o.Store.Info()
 	g = wire.Growth{Groups: int(having(&info)), Want: int(wanted(&info)), New: []wire.NewGroup{}}
-	if g.Done = info.Groups >= wanted(&info) || g.Want == 1; g.Done {
+	if g.Done = info.Known >= wanted(&info) || g.Want == 1; g.Done {
 		return g, nil
 	}
 	rows, err := m.GroupRows()
@@ -95,8 +95,7 @@ func (m *Members) Growth() (g wire.Growth, err error) {
 	return g, err
 }
 
-// Growing is the same while it is under way, or nil. It is under way in a cluster that begins with several groups, too:
-// before these take jobs, no job can be created.
+// Growing is the same while it is under way, or nil. It is under way in a cluster that begins with several groups, too.
 func (m *Members) Growing() *wire.Growth {
 	if m.o.Of != nil {
 		return nil
@@ -141,7 +140,7 @@ type stepper struct {
 	m        *Members
 	e        *forward.Epoch
 	activate func(ctx context.Context, group, groups uint32, voters int) error
-	listed   uint64 // an entry by which the nodes that have applied it ask all groups; 0: none is known
+	told     uint64 // an entry by which the nodes that have applied it know of the last step; 0: none is known
 }
 
 // step makes one step, each of which may be repeated by this leader or the next. It says whether there is another one
@@ -150,8 +149,14 @@ func (s *stepper) step(ctx context.Context) (more bool, why string) {
 	m := s.m
 	info := m.o.Store.Info()
 	want := wanted(&info)
-	if want == 1 || info.Groups >= want {
+	if want == 1 || info.Known >= want {
 		return false, ""
+	}
+	if info.Groups >= want {
+		if why = s.unheard(); why != "" {
+			return false, why
+		}
+		return s.propose(&fsm.ActivateGroups{Head: m.head(s.e), Groups: want, Known: true})
 	}
 	rows, err := m.GroupRows()
 	if err != nil {
@@ -170,11 +175,8 @@ func (s *stepper) step(ctx context.Context) (more bool, why string) {
 		m.growing.lax.Store(true) // before a node could have heard of it
 		return s.propose(&fsm.ActivateGroups{Head: m.head(s.e), Groups: want, List: true})
 	}
-	if s.listed == 0 {
-		s.listed = m.o.Store.Counters().Index
-	}
-	if id := m.unaware(s.listed); id != "" && !mutant.On(mutant.GrowEarly) {
-		return false, fmt.Sprintf("node %s has not heard of the new groups yet", id)
+	if why = s.unheard(); why != "" && !mutant.On(mutant.GrowEarly) {
+		return false, why
 	}
 	m.growing.lax.Store(false)
 	if !mutant.On(mutant.GrowEarly) {
@@ -183,17 +185,29 @@ func (s *stepper) step(ctx context.Context) (more bool, why string) {
 		}
 	}
 	if more, why = s.propose(&fsm.ActivateGroups{Head: m.head(s.e), Groups: want}); more {
-		s.listed = 0
 		m.o.Logger.Info("groups of jobs take new jobs", "groups", want)
 	}
 	return more, why
 }
 
+// propose commits a step.
 func (s *stepper) propose(cmd fsm.Command) (done bool, why string) {
+	s.told = 0
 	if err := notWritten(s.e.Proposer.Propose(cmd).Wait()); err != nil {
 		return false, err.Error()
 	}
 	return true, ""
+}
+
+// unheard is which node does not know of the last step that is in the state; "": all that answer do.
+func (s *stepper) unheard() string {
+	if s.told == 0 {
+		s.told = s.m.o.Store.Counters().Index
+	}
+	if id := s.m.unaware(s.told); id != "" {
+		return fmt.Sprintf("node %s has not heard of the new groups yet", id)
+	}
+	return ""
 }
 
 // all asks the leaders of all groups. Of a new one as many replicas are to vote as there are voters for it to have; of
