@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/fsm/chain"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/forward"
@@ -41,6 +42,8 @@ type peerState struct {
 	Voters []string `json:"voters,omitempty"`
 	// Stopped is why it takes no part; nil: it does.
 	Stopped *datadir.Stopped `json:"stopped,omitempty"`
+	// Chain is the hash over all entries that its state came about by.
+	Chain chain.Point `json:"chain"`
 	// Scrub is the newest hash that it made of a part of its state; nil: it made none.
 	Scrub *scrub.Result `json:"scrub,omitempty"`
 	CA    string        `json:"ca,omitempty"`    // the hash of the CA that its certificate is from
@@ -62,6 +65,8 @@ func (m *Members) ServePeer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	c := m.o.Store.Counters()
+	s.Chain = chain.Point{Index: c.Index, Chain: c.Chain}
 	s.Stopped = cmp.Or(m.o.Standing.Own(), m.o.Standing.Why())
 	if m.o.Scrub != nil {
 		s.Scrub = m.o.Scrub.Last()

@@ -84,6 +84,13 @@ func (m *Members) lead(ctx context.Context, e *forward.Epoch) {
 					m.handTo(ctx, e, target, why)
 					return
 				}
+				if m.anyDiffers() {
+					// The member compares when it applies the stamp: it goes by what is committed, and not by what
+					// somebody says who may be no leader. A regular stamp may be ten seconds away.
+					if err := e.Scheduler.CommitStamp(ctx); err != nil && ctx.Err() == nil {
+						m.log("a member's state differs and could not be told; retrying", "error", err)
+					}
+				}
 				if err := m.settle(ctx, e); err != nil && ctx.Err() == nil {
 					m.log("membership change failed; retrying", "error", err)
 				}

@@ -36,6 +36,26 @@ func (m *Members) Scrubs() map[string]scrub.Result {
 	return out
 }
 
+// anyDiffers says that a member that takes part told this leader another hash over the log than this leader has at the
+// same entry.
+func (m *Members) anyDiffers() bool {
+	f := m.o.Files(m.group())
+	if f == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.peers {
+		if p.problem != "" || p.seen.Stopped != nil {
+			continue
+		}
+		if d, _ := f.FSM.Recent.Compare(p.seen.Chain); d != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // LeaderID is the node that leads, as far as raft knows; empty: none. It may be asked by raft's own goroutines.
 func (m *Members) LeaderID() string {
 	r := m.raft.Load()
