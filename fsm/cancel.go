@@ -65,7 +65,7 @@ func (a *applier) cancelOneOff(id job.ID, s *store.State, p store.Place, o *Outc
 		return p, err
 	}
 	if at > a.now {
-		s.LastNominal = last
+		s.LastNominal, s.Canceled = last, true
 	}
 	o.Count++
 	s.Gen++ // what was computed from that occurrence is stale

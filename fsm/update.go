@@ -118,6 +118,7 @@ func (c *Update) do(a *applier) (Outcome, error) {
 	if err := a.apart(id, &s, c.After.interval()); err != nil {
 		return Outcome{}, err
 	}
+	s.Canceled = s.Canceled && s.OneOff && c.Next.At == 0
 	if s.Paused || s.Quarantined {
 		s.ParkedAt, s.ParkedReady = c.Next.At, c.Next.Ready
 	}

@@ -84,7 +84,7 @@ var only = map[string][]string{
 	"node/security":    {"node"},
 	"node/meters":      {"node"},
 	"node/tracing":     {"node"},
-	"scheduler":        {"node", "node/meters", "node/service", "node/insight", "node/view", "node/forward", "node/propose", "notify"},
+	"scheduler":        {"node", "node/datadir", "node/meters", "node/service", "node/insight", "node/view", "node/forward", "node/propose", "notify"},
 	"scheduler/decide": {"scheduler"},
 	"scheduler/stamp":  {"node", "node/meters", "node/service", "node/membership", "node/placement", "scheduler"},
 	"executor/meters":  {"cmd"},

@@ -124,10 +124,11 @@ type Scheduler struct {
 	spaceMu sync.Mutex     // nothing else is locked under it
 	spaces  map[string]int // numbers of namespaces, in this leadership
 
-	shared   atomic.Bool  // several namespaces have jobs
-	lastTurn atomic.Int64 // Clock.Mono of the loop's last turn
-	starving atomic.Bool  // ready entries wait for a slot or a limit
-	credited atomic.Bool  // there was a worker that has other leaders too
+	shared      atomic.Bool  // several namespaces have jobs
+	lastTurn    atomic.Int64 // Clock.Mono of the loop's last turn
+	starving    atomic.Bool  // ready entries wait for a slot or a limit
+	unscheduled atomic.Pointer[unscheduled]
+	credited    atomic.Bool // there was a worker that has other leaders too
 
 	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
 	mu       sync.Mutex
@@ -208,6 +209,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	err := s.takeover(ctx)
 	if err == nil {
 		s.wg.Go(func() { s.completer(ctx) })
+		s.wg.Go(func() { s.takeCensus(ctx) })
 		err = newLoop(s).run(ctx)
 	}
 	s.mu.Lock()

@@ -149,6 +149,28 @@ func (v *View) State(id job.ID) (State, Place, bool, error) {
 	return s, p, err == nil, err
 }
 
+// Place is where the index has a job's state.
+func (v *View) Place(id job.ID) (Place, bool) { return v.idx.get(id).place() }
+
+// IsParked says whether a job has a state among those that are parked, wherever the index has it.
+func (v *View) IsParked(id job.ID) bool {
+	return v.tx.Bucket(bucketParked).Get(v.num(uint64(id))) != nil
+}
+
+// EachJobID calls fn for the numbers of jobs above after, in order, until it says false. It reads no definition.
+func (v *View) EachJobID(after job.ID, fn func(job.ID) bool) error {
+	c := v.tx.Bucket(bucketJobs).Cursor()
+	for k, _ := c.Seek(u64(uint64(after) + 1)); k != nil; k, _ = c.Next() {
+		if len(k) != 8 {
+			return ErrCorrupt
+		}
+		if !fn(job.ID(parseU64(k))) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // Open are the open runs of a job, by scheduled time. The slice is shared: do not change it.
 func (v *View) Open(id job.ID) []OpenRef { return v.idx.open[id] }
 

@@ -40,6 +40,8 @@ type State struct {
 	AtMostOnce  bool
 	Notify      NotifyOn // which changes of its health are told; 0: the job has no notify
 	Failing     bool     // of a job with notify: it failed, and has not succeeded since
+	// Canceled: the one occurrence of a one-off was canceled before its time: LastNominal does not say so.
+	Canceled bool
 
 	LastNominal int64  // the last nominal time that was claimed, skipped or otherwise accounted for
 	HistHead    uint64 // newest history record of the job
@@ -127,6 +129,7 @@ const (
 	morePauses = 1 << iota
 	moreTook
 	morePassed
+	moreCanceled
 	moreAll = 1<<iota - 1
 )
 
@@ -172,6 +175,9 @@ func (s *State) encodeTo(w *writer) {
 	}
 	if s.PassedOver != 0 {
 		more |= morePassed
+	}
+	if s.Canceled {
+		more |= moreCanceled
 	}
 
 	w.u16(flags)
@@ -269,6 +275,7 @@ func DecodeState(b []byte) (State, error) {
 	s.Manual = flags&flagManual != 0
 	s.AtMostOnce = flags&flagAtMostOnce != 0
 	s.Failing = flags&flagFailing != 0
+	s.Canceled = more&moreCanceled != 0
 	if flags&flagNotifyFailure != 0 {
 		s.Notify |= NotifyFailure
 	}

@@ -90,7 +90,8 @@ const (
 	TroubleDisk         = "disk_low"
 	TroubleLag          = "lag"
 	TroubleFewVoters    = "few_voters"
-	TroubleBacklog      = "no_worker" // work is due that no worker takes
+	TroubleBacklog      = "no_worker"   // work is due that no worker takes
+	TroubleUnscheduled  = "unscheduled" // jobs have no next occurrence, or two
 	TroubleNotReady     = "not_ready"
 	TroubleInsecure     = "insecure"  // no TLS and no tokens, on purpose
 	TroubleRotation     = "rotation"  // of the CA waits for a member

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/lineage"
 	"github.com/carillon-scheduler/carillon/node/raftlog"
+	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -113,7 +114,8 @@ func (d *Dir) checkGroup(group uint32) (res CheckResult, err error) {
 	return res, d.checkReach(group, &res)
 }
 
-// checkReach holds the state against the log and the newest snapshot.
+// checkReach holds the state against the log and the newest snapshot, and if all fits so far, the jobs against their
+// schedules.
 func (d *Dir) checkReach(group uint32, res *CheckResult) error {
 	log, err := raftlog.Open(d.groupFile(group, logName), raftlog.Options{LockTimeout: time.Second, ReadOnly: true})
 	if err != nil {
@@ -153,8 +155,21 @@ func (d *Dir) checkReach(group uint32, res *CheckResult) error {
 	if err := reach(log, snap.snapshot, res.Index, res.Term); err != nil {
 		res.Problems = append(res.Problems, err.Error())
 	}
-	return nil
+	if len(res.Problems) > 0 {
+		return nil
+	}
+	count, first, err := scheduler.FindUnscheduled(st, maxUnscheduled)
+	for _, u := range first {
+		res.Problems = append(res.Problems, u.String())
+	}
+	if more := count - len(first); more > 0 {
+		res.Problems = append(res.Problems, fmt.Sprintf("%d more jobs have no next occurrence, or two", more))
+	}
+	return err
 }
+
+// maxUnscheduled keeps the report readable.
+const maxUnscheduled = 200
 
 // namedSnapshot is a snapshot and how its file is called if it was received.
 type namedSnapshot struct {

@@ -24,7 +24,7 @@ import (
 type groups struct {
 	leader, hold, term, commit, applied, contact, storeBytes *prometheus.Desc
 
-	jobs, deadLetters, openRuns, backlog, oldest, slots, workers, skew, outbox *prometheus.Desc
+	jobs, unscheduled, deadLetters, openRuns, backlog, oldest, slots, workers, skew, outbox *prometheus.Desc
 
 	queueBacklog, queueRunning, queueWorkers, queuesOmitted *prometheus.Desc
 
@@ -66,7 +66,9 @@ func newGroups() *groups {
 			groupLabel),
 		storeBytes: desc("store_bytes", "Size of the file with the state.", groupLabel),
 
-		jobs:        desc("jobs", "Jobs, by status. On the leader.", groupLabel, statusLabel),
+		jobs: desc("jobs", "Jobs, by status. On the leader.", groupLabel, statusLabel),
+		unscheduled: desc("jobs_unscheduled", "Jobs that should have one next occurrence and have none, or more. "+
+			"0 unless something is broken. On the leader.", groupLabel),
 		deadLetters: desc("dead_letters", "Dead letters, to be redriven or purged. On the leader.", groupLabel),
 		openRuns: desc("open_runs", "Open runs: pending, waiting, claimed, retrying or canceling. On the leader.",
 			groupLabel),
@@ -92,8 +94,8 @@ func newGroups() *groups {
 
 // Describe implements prometheus.Collector.
 func (a *groups) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{a.leader, a.hold, a.term, a.commit, a.applied, a.contact, a.storeBytes, a.jobs,
-		a.deadLetters, a.openRuns, a.backlog, a.oldest, a.slots, a.workers, a.skew, a.outbox, a.queueBacklog,
+	for _, d := range []*prometheus.Desc{a.leader, a.hold, a.term, a.commit, a.applied, a.contact, a.storeBytes,
+		a.jobs, a.unscheduled, a.deadLetters, a.openRuns, a.backlog, a.oldest, a.slots, a.workers, a.skew, a.outbox, a.queueBacklog,
 		a.queueRunning, a.queueWorkers, a.queuesOmitted} {
 		ch <- d
 	}
@@ -184,6 +186,8 @@ func (g *Group) collect(ch chan<- prometheus.Metric, count bool) {
 	for i, n := range s.Store.JobsByStatus() {
 		put(a.jobs, float64(n), string(job.Statuses[i]))
 	}
+	lost, _ := e.Scheduler.Unscheduled()
+	put(a.unscheduled, float64(lost))
 	put(a.deadLetters, float64(s.Store.Counters().Dead))
 	put(a.openRuns, float64(s.Store.OpenRunCount()))
 	put(a.outbox, float64(s.Store.NoticeCount()))

@@ -70,6 +70,7 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	}
 	out = append(out, b.memberTroubles(s)...)
 	out = append(out, b.o.Members.KeyTroubles(s)...)
+	out = append(out, unscheduled(e)...)
 	out = append(out, b.unmatched(e)...)
 	return append(out, b.notReady(s, out)...)
 }
@@ -203,6 +204,25 @@ func diskTrouble(s *wire.Status, id string, d wire.DiskSpace) wire.Trouble {
 			"node should not become the leader", id, disk.Text(d), job.Bytes(d.Limit))
 	}
 	return t
+}
+
+// unscheduled are jobs that stand still because they have no next occurrence, or that might run twice.
+func unscheduled(e *forward.Epoch) []wire.Trouble {
+	count, first := e.Scheduler.Unscheduled()
+	if count == 0 {
+		return nil
+	}
+	var named []string
+	for _, u := range first {
+		named = append(named, u.String())
+	}
+	text := plural(count, "job has", "jobs have") + " no next occurrence, or two: " + strings.Join(named, "; ")
+	if more := count - len(first); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return []wire.Trouble{{Code: wire.TroubleUnscheduled, Text: text,
+		Remedy: "take a backup and report this; a change of its schedule gives a job a next occurrence, and " +
+			"`carillon check` looks at a stopped node"}}
 }
 
 // unmatched is work that is due and that no worker takes, by reason. What waits for a slot is backlog and no trouble.

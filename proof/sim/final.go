@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
+	"github.com/carillon-scheduler/carillon/scheduler"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -289,6 +290,13 @@ func (c *cluster) replicas(group uint32) map[string]string {
 		}
 		for _, p := range problems {
 			c.problem("check of %s, group %d: %s", s.id, group, p)
+		}
+		_, unscheduled, err := scheduler.FindUnscheduled(s.state(group), 10)
+		if err != nil {
+			c.problem("schedules of %s, group %d: %v", s.id, group, err)
+		}
+		for _, u := range unscheduled {
+			c.problem("check of %s, group %d: %s", s.id, group, u)
 		}
 	}
 	return digests

@@ -8,6 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/schedule"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Schedules keeps schedules that were compiled: a million jobs have a few dozen of them, again and again.
@@ -77,4 +78,20 @@ func NextAfter(spec *job.Spec, sched *schedule.Schedule, runs uint32, after int6
 
 func when(sched *schedule.Schedule, at int64) fsm.When {
 	return fsm.When{At: at, Ready: at + sched.Delay().Milliseconds()}
+}
+
+// Missing is the occurrence that a job has to have before it and has not; the zero When if it has all that it should.
+// It is the one rule about which jobs need an entry in the due index. A job whose state is there is the business of the
+// scheduler. A job without one is right if it is paused or in quarantine, if it is manual, if its one-off was canceled,
+// or if nothing of its schedule is left: after the last occurrence that is accounted for, within end_at and max_runs.
+// Open runs, the overlap policy, dead letters and a hold move no occurrence without naming the next one.
+func Missing(def *store.Definition, sched *schedule.Schedule, s *store.State, p store.Place) fsm.When {
+	if !p.Parked || s.Paused || s.Quarantined || s.Manual || s.Canceled {
+		return fsm.When{}
+	}
+	follows := def.Follows
+	if follows == 0 && sched.Kind() != schedule.Instant { // a one-off may be made for a time in the past
+		follows = def.CreatedAt
+	}
+	return NextAfter(&def.Spec, sched, s.Runs, max(s.LastNominal, follows))
 }
