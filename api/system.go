@@ -16,6 +16,8 @@ import (
 func systemRoutes() []route {
 	return []route{
 		{"POST", "/cluster:clock-reset", Admin, ToLeader, AcrossAll, emptyBody, (*call).clockReset, nil},
+		{"POST", "/cluster:scrub", Admin, ToLeader, AcrossAll, emptyBody, (*call).scrub, nil},
+		{"GET", "/cluster:scrub", Viewer, ToLeader, AcrossAll, emptyBody, (*call).scrubStatus, nil},
 		{"GET", "/status", Viewer, Asking, AcrossAll, emptyBody, (*call).status, params("stale")},
 		{"GET", "/openapi.json", Viewer, Here, AtNode, emptyBody, (*call).openapi, nil},
 		{"GET", "/schemas/job.json", Viewer, Here, AtNode, emptyBody, (*call).jobSchema, nil},
@@ -38,6 +40,9 @@ func probeRoutes() []route {
 type SystemBackend interface {
 	// ClockReset lowers the clock mark to the leader's clock after a clock that ran ahead was put right.
 	ClockReset(ctx context.Context, rq Request) error
+	// Scrub has the leader compare the states of the replicas at once, and ScrubStatus says how far that is.
+	Scrub(ctx context.Context, rq Request) (wire.ScrubStatus, error)
+	ScrubStatus(ctx context.Context, rd Read) (wire.ScrubStatus, error)
 	Status(ctx context.Context, rd Read) (wire.Status, error)
 	// Live says whether the process should be restarted, Ready whether it should get traffic.
 	Live() error
@@ -69,6 +74,32 @@ func (c *call) clockReset() error {
 		return err
 	}
 	return c.done(c.h.backend.ClockReset(c.ctx, rq))
+}
+
+func (c *call) scrub() error {
+	rq, err := c.request()
+	if err != nil {
+		return err
+	}
+	return c.scrubbed(c.h.backend.Scrub(c.ctx, rq))
+}
+
+func (c *call) scrubStatus() error {
+	rd, err := c.read()
+	if err != nil {
+		return err
+	}
+	return c.scrubbed(c.h.backend.ScrubStatus(c.ctx, rd))
+}
+
+func (c *call) scrubbed(s wire.ScrubStatus, err error) error {
+	if err != nil {
+		return err
+	}
+	for i := range s.Groups {
+		s.Groups[i].Differ, s.Groups[i].Missing = list(s.Groups[i].Differ), list(s.Groups[i].Missing)
+	}
+	return c.reply(http.StatusOK, s)
 }
 
 func (c *call) healthz() error { return c.health(c.h.backend.Live()) }

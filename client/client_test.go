@@ -185,6 +185,13 @@ func TestEveryMethod(t *testing.T) {
 		t.Errorf("%+v", prev)
 	}
 	must(c.ClockReset(ctx))
+	scrub, err := c.Scrub(ctx)
+	must(err)
+	if len(scrub.Groups) != 1 || scrub.Groups[0].Pass != 1 {
+		t.Errorf("%+v", scrub)
+	}
+	_, err = c.ScrubStatus(ctx)
+	must(err)
 	st, err := c.Status(ctx)
 	must(err)
 	if st.Leader != "n1" {

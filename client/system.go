@@ -54,6 +54,16 @@ func (c *Client) ClockReset(ctx context.Context) error {
 	return c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:clock-reset"})
 }
 
+// Scrub has the leaders of all groups compare the states of the replicas at once. ScrubStatus says how far that is.
+func (c *Client) Scrub(ctx context.Context) (s ScrubStatus, err error) {
+	return s, c.do(ctx, request{method: http.MethodPost, path: prefix + "/cluster:scrub", out: &s, need: "groups"})
+}
+
+// ScrubStatus is how far the passes are that were asked for last, and what was found.
+func (c *Client) ScrubStatus(ctx context.Context) (s ScrubStatus, err error) {
+	return s, c.do(ctx, request{method: http.MethodGet, path: prefix + "/cluster:scrub", out: &s, need: "groups"})
+}
+
 // Status reads what the node knows of itself and its cluster.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	err = c.do(ctx, request{method: http.MethodGet, path: prefix + "/status", out: &s, need: "node"})

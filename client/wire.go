@@ -54,6 +54,8 @@ type (
 	QueueChange        = wire.QueueChange
 	QueueList          = wire.QueueList
 	ReleaseResult      = wire.ReleaseResult
+	ScrubStatus        = wire.ScrubStatus
+	GroupScrub         = wire.GroupScrub
 	RotateRequest      = wire.RotateRequest
 	Rotation           = wire.Rotation
 	GrowRequest        = wire.GrowRequest

@@ -32,7 +32,7 @@ Use this command for a node on standby, or one that was demoted.`,
 		a.nodeCmd("demote", "Take a node's vote away",
 			`The node still follows and carries out runs, but does not count for a majority until it is promoted again.`,
 			"%s follows without a vote", (*client.Client).DemoteNode),
-		a.transferCmd(), a.growCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(),
+		a.transferCmd(), a.growCmd(), a.recoverCmd(), a.releaseCmd(), a.clockResetCmd(), a.scrubCmd(),
 		a.initCmd(), a.joinTokenCmd())
 }
 

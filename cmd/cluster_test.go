@@ -23,7 +23,13 @@ import (
 // openNode starts a node of a cluster by hand, of its first one without an address to join.
 func openNode(t *testing.T, id string, groups int, join ...string) *node.Node {
 	t.Helper()
-	n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: t.TempDir(), Bootstrap: len(join) == 0,
+	return openNodeIn(t, t.TempDir(), id, groups, join...)
+}
+
+// openNodeIn is openNode in a directory that the test wants to touch.
+func openNodeIn(t *testing.T, dir, id string, groups int, join ...string) *node.Node {
+	t.Helper()
+	n, err := node.Open(node.Config{NodeID: id, Listen: "127.0.0.1:0", DataDir: dir, Bootstrap: len(join) == 0,
 		Join: join, Version: "test", Groups: groups, Raft: node.RaftConfig{Heartbeat: time.Second},
 		Store:   node.StoreConfig{MmapSize: 16 << 20, NoSync: true},
 		Members: node.MembersConfig{Interval: 50 * time.Millisecond, StableFor: 50 * time.Millisecond}})

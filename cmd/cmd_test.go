@@ -550,6 +550,7 @@ func TestGolden(t *testing.T) {
 			{"status", "--watch=1ms"},
 			{"cluster", "clock-reset"},
 			{"cluster", "clock-reset", "--json"},
+			{"cluster", "scrub"},
 		},
 		"usage": {
 			{"subimt"},

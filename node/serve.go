@@ -129,7 +129,7 @@ func (n *Node) serviceOptions(g *group) service.Options {
 		NodeID: c.NodeID, Version: c.Version, Address: n.advertise, Started: n.started, Skips: n.dir.Skips,
 		DataDir: n.dir.Path, CopyDir: n.dir.File(datadir.SnapshotsDir),
 		Group: g.of.Group, Store: g.store, Raft: g.raft, Tracker: g.tracker, Members: g.members, Clock: c.Clock,
-		Logger: g.log, Notify: &c.Notify, Split: func() string { return g.scrub.Progress().Split },
+		Logger: g.log, Notify: &c.Notify, Scrub: g.scrub,
 		Disk: n.disk.Last, MinFree: c.MinFreeDisk.Of, Statfs: c.Machine.CopySpace, Stopping: n.stopping.Load,
 		Client: func() *http.Client { return n.forward.Client() }, Secure: c.Secure, CAHash: n.tokenCA,
 		Refused: n.meters.Limited, DevKill: c.DevKill, Pace: c.Machine.Pace,

@@ -71,7 +71,7 @@ var only = map[string][]string{
 	"node/memberrows":  {"node/membership"},
 	"node/quorum":      {"node/membership"},
 	"node/placement":   {"node/service", "node/membership"},
-	"node/scrub":       {"node", "node/membership"},
+	"node/scrub":       {"node", "node/membership", "node/service"},
 	"node/standing":    {"node", "node/membership"},
 	"node/vault":       {"node", "node/service"},
 	"node/insight":     {"node/meters", "node/service"},

@@ -376,6 +376,9 @@ func TestRoutes(t *testing.T) {
 		{"pull fails", "POST", "/queues/q:fail", nil, `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","permanent":true,"delay":"3s","output":"o"}]}`, 200, "", `"status":"ok"`},
 
 		{"clock reset", "POST", "/cluster:clock-reset", nil, "", 204, "", ""},
+		{"scrub", "POST", "/cluster:scrub", nil, "", 200, "", `"pass":1`},
+		{"scrub status", "GET", "/cluster:scrub", nil, "", 200, "", `"missing":[]`},
+		{"scrub, body", "POST", "/cluster:scrub", nil, `{"group":1}`, 400, job.CodeMalformed, ``},
 		{"release", "POST", "/cluster:release", nil, "", 200, "", `"released":false`},
 		{"release, body", "POST", "/cluster:release", nil, `{"now":true}`, 400, job.CodeMalformed, ``},
 		{"backup", "GET", "/backup", nil, "", 200, "", ``},

@@ -35,6 +35,7 @@ type step struct {
 // unrecorded are the routes with other methods than GET that leave no record.
 var unrecorded = map[string]string{
 	"POST /api/v1/schedule:preview":         "it changes nothing",
+	"POST /api/v1/cluster:scrub":            "it changes nothing",
 	"POST /api/v1/dev:kill":                 "a cluster to play with; what dies is a process",
 	"POST /api/v1/workers:register":         "workers",
 	"POST /api/v1/workers:poll":             "workers",

@@ -322,6 +322,15 @@ func (f *fake) Tokens(context.Context, api.Read) ([]wire.Token, error) {
 	return []wire.Token{{Name: fmt.Sprint(f.group)}}, nil
 }
 
+func (f *fake) Scrub(context.Context, api.Request) (wire.ScrubStatus, error) {
+	f.acted = append(f.acted, "scrub")
+	return wire.ScrubStatus{Groups: []wire.GroupScrub{{Group: f.group, Pass: 1}}}, nil
+}
+
+func (f *fake) ScrubStatus(context.Context, api.Read) (wire.ScrubStatus, error) {
+	return wire.ScrubStatus{Groups: []wire.GroupScrub{{Group: f.group, Pass: 1, Done: true}}}, nil
+}
+
 func (f *fake) ClockReset(context.Context, api.Request) error {
 	f.acted = append(f.acted, "clock")
 	return nil

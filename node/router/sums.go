@@ -321,3 +321,28 @@ func (b *backend) ClockReset(ctx context.Context, _ api.Request) error {
 		return b.rt.do(request(ctx, s.r, http.MethodPost, s.r.URL.EscapedPath(), s.query(), nil), g, nil)
 	})
 }
+
+// Scrub is asked of the leader of every group.
+func (b *backend) Scrub(ctx context.Context, _ api.Request) (out wire.ScrubStatus, err error) {
+	s, groups := stateOf(ctx), b.rt.all()
+	parts := make(map[uint32]*wire.ScrubStatus)
+	for _, g := range groups {
+		parts[g] = &wire.ScrubStatus{}
+	}
+	err = b.rt.each(ctx, groups, false, func(g uint32) error {
+		return b.rt.do(request(ctx, s.r, http.MethodPost, s.r.URL.EscapedPath(), s.query(), nil), g, parts[g])
+	})
+	for _, g := range groups {
+		out.Groups = append(out.Groups, parts[g].Groups...)
+	}
+	return out, err
+}
+
+// ScrubStatus is that of every group.
+func (b *backend) ScrubStatus(ctx context.Context, _ api.Read) (out wire.ScrubStatus, err error) {
+	parts, err := gather[wire.ScrubStatus](ctx, b.rt, b.rt.all(), false)
+	for _, p := range parts {
+		out.Groups = append(out.Groups, p.Groups...)
+	}
+	return out, err
+}

@@ -91,6 +91,13 @@ func TestWhatIsAddedUp(t *testing.T) {
 	if rec := call(t, w, "POST", "/cluster:clock-reset", "", nil); rec.Code != 204 || len(w.groups[0].acted)+len(a.acted)+len(b.acted) != 3 {
 		t.Errorf("clock reset: %d %s", rec.Code, rec.Body)
 	}
+	for _, method := range []string{"POST", "GET"} {
+		var scrubs wire.ScrubStatus
+		call(t, w, method, "/cluster:scrub", "", &scrubs)
+		if g := scrubs.Groups; len(g) != 3 || g[0].Group != 0 || g[1].Group != 1 || g[2].Group != 2 || g[0].Done != (method == "GET") {
+			t.Errorf("%s scrub: %+v", method, scrubs)
+		}
+	}
 }
 
 // Letters of two groups with one number are two letters.

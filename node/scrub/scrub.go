@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	// askEvery is how often the leader looks whether the others have made their hashes, and askFor how long.
 	askEvery = 200 * time.Millisecond
 	askFor   = 20 * time.Second
+	// again is how long a leader that could not name a range waits.
+	again = 5 * time.Second
 	// remembered is how many hashes a replica knows, for what is said about them later.
 	remembered = 16
 )
@@ -44,6 +47,15 @@ type Progress struct {
 	Bytes   int64     `json:"bytes"`          // looked at in this pass, or the last one
 	Of      int64     `json:"of_bytes"`       // the size of the file
 	Split   string    `json:"split,omitempty"`
+}
+
+// Asked is the pass that this replica, as the leader, was asked for last, and what came of it so far.
+type Asked struct {
+	Number   uint64 // how often it was asked; 0: never
+	Done     bool
+	Differ   []string // the nodes with another hash than most; all that have one, if none has a majority
+	Missing  []string // the voters that made no hash of some range: they do not answer, or are behind
+	Progress Progress
 }
 
 // Options are what a replica's part stands on.
@@ -68,6 +80,7 @@ type Replica struct {
 	verdicts map[uint64]uint64 // the hash of the majority, by entries whose range was not looked at yet
 	asked    bool              // a pass is to be made at once
 	anew     bool              // from the beginning
+	request  Asked             // without its Progress
 	last     time.Time         // when the last range was named
 	at       store.Cursor      // where the next range begins
 	pass     Progress
@@ -231,12 +244,41 @@ func (r *Replica) Progress() Progress {
 	return p
 }
 
-// Start has the leader make a pass at once, from the beginning.
+// Start has the leader make a pass at once, from the beginning, also if one is under way.
 func (r *Replica) Start() {
 	r.mu.Lock()
 	r.asked, r.anew = true, true
+	r.request = Asked{Number: r.request.Number + 1}
 	r.mu.Unlock()
 	wait.Wake(r.wake)
+}
+
+// Asked is what came of the last Start.
+func (r *Replica) Asked() Asked {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.request
+	a.Differ, a.Missing, a.Progress = slices.Clone(a.Differ), slices.Clone(a.Missing), r.pass
+	if r.anew {
+		a.Progress.Bytes = 0
+	}
+	return a
+}
+
+// note adds what came of a range of the pass that was asked for.
+func (r *Replica) note(number uint64, f *findings, done bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.request.Number != number || r.anew {
+		return // somebody asked again meanwhile
+	}
+	add := func(to, nodes []string) []string {
+		return slices.Compact(slices.Sorted(slices.Values(append(to, nodes...))))
+	}
+	r.request.Differ, r.request.Missing = add(r.request.Differ, f.differ), add(r.request.Missing, f.missing)
+	if done {
+		r.asked, r.request.Done = false, true
+	}
 }
 
 // due is how long to wait before the next range is named, and how large it is.
@@ -254,12 +296,15 @@ func (r *Replica) due() (time.Duration, int) {
 func (r *Replica) Lead(e *forward.Epoch) func(context.Context) {
 	return func(ctx context.Context) {
 		var said fsm.Scrub // what came of the range before
+		r.mu.Lock()
+		r.anew = r.asked // another node may have led since, and gone on with the pass
+		r.mu.Unlock()
 		for ctx.Err() == nil {
 			if pause, bytes := r.due(); pause > 0 {
 				wait.Within(ctx, r.wake, pause)
 			} else if err := r.step(ctx, e, bytes, &said); err != nil && ctx.Err() == nil {
 				r.o.Logger.Warn("state not scrubbed; trying again", "error", err)
-				wait.Within(ctx, r.wake, r.o.Pace(askFor))
+				wait.For(ctx, r.o.Pace(again))
 			}
 		}
 	}
@@ -271,7 +316,7 @@ func (r *Replica) step(ctx context.Context, e *forward.Epoch, bytes int, said *f
 	if r.anew {
 		r.anew, r.at = false, store.Cursor{}
 	}
-	cmd, asked := *said, r.asked
+	cmd, asked, number := *said, r.asked, r.request.Number
 	cmd.Bucket, cmd.Key, cmd.Bytes = r.at.Bucket, r.at.Key, bytes
 	r.mu.Unlock()
 	if cmd.Split { // that says where, and has been said
@@ -282,21 +327,20 @@ func (r *Replica) step(ctx context.Context, e *forward.Epoch, bytes int, said *f
 		return err
 	}
 	*said = fsm.Scrub{}
-	l, differ := r.collect(ctx, index, said)
-	if l == nil {
+	f := r.collect(ctx, index, said)
+	if f.mine == nil {
 		return fmt.Errorf("this node has not looked at the range that entry %d names", index)
 	}
-	if asked && l.next == nil {
-		r.mu.Lock()
-		r.asked = r.anew // somebody asked again meanwhile
-		r.mu.Unlock()
-	}
-	if said.At != 0 && (differ || l.next == nil) { // the others are to know now
+	last := f.mine.next == nil
+	if said.At != 0 && (len(f.differ) > 0 || last) { // the others are to know now
 		if said.Split {
 			said.Bucket, said.Key = cmd.Bucket, cmd.Key
 		}
 		_, err = r.propose(e, said)
 		*said = fsm.Scrub{}
+	}
+	if asked && err == nil {
+		r.note(number, f, last)
 	}
 	return err
 }
@@ -314,39 +358,47 @@ func (r *Replica) propose(e *forward.Epoch, cmd *fsm.Scrub) (index uint64, err e
 	return reply.Items[0].Fence, nil
 }
 
+// findings are what came of a range.
+type findings struct {
+	mine            *look // nil: this node has not looked at it
+	differ, missing []string
+}
+
 // collect waits until the voters that answer have made their hashes, and says what the majority's is.
-func (r *Replica) collect(ctx context.Context, index uint64, said *fsm.Scrub) (mine *look, differ bool) {
+func (r *Replica) collect(ctx context.Context, index uint64, said *fsm.Scrub) *findings {
 	until := time.Now().Add(r.o.Pace(askFor))
 	for {
+		f := &findings{mine: r.lookAt(index)}
 		others := r.o.Others()
-		if mine = r.lookAt(index); mine != nil {
-			others[r.o.Self] = mine.Result
-		} else {
-			others[r.o.Self] = Result{}
+		if others[r.o.Self] = (Result{}); f.mine != nil {
+			others[r.o.Self] = f.mine.Result
 		}
-		sums, missing, voters := map[uint64]int{}, 0, r.o.Voters()
+		sums, awaited, voters := map[uint64]int{}, 0, r.o.Voters()
 		for _, id := range voters {
 			if res, answers := others[id]; answers && res.Index == index {
 				sums[res.Sum]++
-			} else if answers {
-				missing++
+			} else if f.missing = append(f.missing, id); answers {
+				awaited++
 			}
 		}
-		if late := ctx.Err() != nil || !time.Now().Before(until); missing > 0 && !late {
+		if late := ctx.Err() != nil || !time.Now().Before(until); awaited > 0 && !late {
 			wait.For(ctx, r.o.Pace(askEvery))
 			continue
 		}
-		differ = len(sums) > 1
 		for sum, n := range sums {
 			if n*2 > len(voters) {
 				said.At, said.Sum = index, sum
-				return mine, differ
 			}
 		}
-		if differ {
+		if said.At == 0 && len(sums) > 1 {
 			said.At, said.Split = index, true
 		}
-		return mine, differ
+		for id, res := range others { // those without a vote as well
+			if said.At != 0 && res.Index == index && (said.Split || res.Sum != said.Sum) {
+				f.differ = append(f.differ, id)
+			}
+		}
+		return f
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/insight"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/node/names"
+	"github.com/carillon-scheduler/carillon/node/scrub"
 	"github.com/carillon-scheduler/carillon/node/vault"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/notify"
@@ -53,8 +54,8 @@ type Options struct {
 	Logger  *slog.Logger
 	Notify  *notify.Settings
 	Disk    func() wire.DiskSpace // the room that the data directory has
-	// Split says where the voters' states differ, if none of them has a majority; nil: it is not looked at.
-	Split    func() string
+	// Scrub compares the states of the group's replicas; nil: it is not done.
+	Scrub    *scrub.Replica
 	MinFree  func(total uint64) uint64                         // how much of it must be left for jobs to be created
 	Statfs   func(path string) (free, total uint64, err error) // as the file system says now
 	Client   func() *http.Client                               // to other nodes

@@ -54,8 +54,8 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	if text, remedy := b.o.Members.Mentioned(); text != "" {
 		out = append(out, wire.Trouble{Code: wire.TroubleOtherCluster, Node: s.Node, Text: text, Remedy: remedy})
 	}
-	if b.o.Split != nil {
-		if text := b.o.Split(); text != "" {
+	if b.o.Scrub != nil {
+		if text := b.o.Scrub.Progress().Split; text != "" {
 			out = append(out, wire.Trouble{Code: wire.TroubleStatesDiffer, Text: text,
 				Remedy: "find out which node's disk or memory is faulty; then remove that node from the cluster, " +
 					"empty its data directory and start it with --join"})
