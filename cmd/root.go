@@ -191,7 +191,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or invalid input, 3 not found, 4 conflict, 
 		settings.Add(c, a.env)
 	}
 	add("node", lasting...)
-	add("node", a.clusterCmd(), a.tokenCmd(), a.backupCmd(), bencher.Cmd(a.bencher()))
+	add("node", a.clusterCmd(), a.nodesCmd(), a.tokenCmd(), a.backupCmd(), bencher.Cmd(a.bencher()))
 	add("node", a.inNamespace(a.auditCmd())...)
 	add("local", a.scheduleCmd(), a.importCmd(), a.configCmd(), a.checkCmd(), a.restoreCmd(), a.compactCmd(),
 		a.versionCmd())

@@ -101,7 +101,7 @@ func TestClusterScrub(t *testing.T) {
 		eventually("the others go on without it", func() bool {
 			out, errOut, code = run("cluster", "scrub")
 			return code == exit.Failure && strings.Contains(out, "not compared, or not all of it: "+odd) &&
-				strings.Contains(out, "! node "+odd+" takes no part") && strings.Contains(out, "carillon cluster remove "+odd)
+				strings.Contains(out, "! node "+odd+" takes no part") && strings.Contains(out, "stop node "+odd+", run `carillon node rebuild ")
 		})
 	}
 }

@@ -89,12 +89,12 @@ func TestWhyAReplicaThatDiffersStops(t *testing.T) {
 				t.Errorf("ready: %v", err)
 			}
 			if tr, ok := keeper.troubleOf(wire.TroubleStopped, keeper.id()); !ok ||
-				!strings.Contains(tr.Remedy, "carillon cluster remove "+keeper.id()) {
+				!strings.Contains(tr.Remedy, "stop node "+keeper.id()+", run `carillon node rebuild ") {
 				t.Errorf("it does not say so: %+v", keeper.status("").Troubles)
 			}
 			lead.eventually("the leader says so", func() bool {
 				tr, ok := lead.troubleOf(wire.TroubleStopped, keeper.id())
-				return ok && strings.Contains(tr.Remedy, "carillon cluster remove "+keeper.id())
+				return ok && strings.Contains(tr.Remedy, "stop node "+keeper.id()+", run `carillon node rebuild ")
 			})
 			if keeper.leads() || !keeper.has("x") || keeper.has("y") {
 				t.Error("its state is not what it was")

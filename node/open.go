@@ -125,6 +125,10 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := cfg.rejoin(n.dir); err != nil {
+		return nil, err
+	}
+	n.cfg = cfg
 	if err := n.dir.Tidy(); err != nil {
 		return nil, err
 	}
@@ -219,6 +223,22 @@ func Open(cfg Config) (_ *Node, err error) {
 		n.socket = listen.OpenSocket(n.dir.File(AdminSocket), n.cfg.Logger)
 	}
 	return n, nil
+}
+
+// rejoin has a node whose directory `carillon node rebuild` emptied join its cluster, whatever it was started with.
+func (c *Config) rejoin(d *datadir.Dir) (err error) {
+	r := d.Rejoin
+	if r == nil {
+		return nil
+	}
+	if c.Bootstrap = false; d.ClusterID != "" {
+		return nil // it has joined
+	}
+	c.Cluster, c.Groups, c.Join, c.Keys.From = nil, 0, r.Addresses, ""
+	if r.Token != "" {
+		c.Keys.Token, err = keys.ParseToken(keys.JoinToken, r.Token)
+	}
+	return err
 }
 
 // What a node leaves in its data directory for those who administer it.

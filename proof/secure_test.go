@@ -23,6 +23,7 @@ import (
 type secureNode struct {
 	t              *testing.T
 	binary         string
+	plain          bool // of a plain one, after all
 	id, addr, data string
 	flags          []string
 	cmd            *exec.Cmd
@@ -32,7 +33,7 @@ type secureNode struct {
 func (n *secureNode) start() {
 	n.t.Helper()
 	n.cmd = exec.Command(n.binary, append([]string{"server", "--node-id", n.id, "--listen", n.addr,
-		"--data-dir", n.data, "--secure", "--min-free-disk", "0"}, n.flags...)...)
+		"--data-dir", n.data, fmt.Sprint("--secure=", !n.plain), "--min-free-disk", "0"}, n.flags...)...)
 	n.cmd.Stderr, n.cmd.Stdout = n.log, n.log
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
@@ -48,7 +49,10 @@ func (n *secureNode) end(sig syscall.Signal) {
 
 // cli runs a command with the admin's token, and no other knowledge of the cluster.
 func (n *secureNode) cli(token string, args ...string) ([]byte, error) {
-	cmd := exec.Command(n.binary, append([]string{"--addr", n.addr, "--token-file", token}, args...)...)
+	if !n.plain {
+		args = append([]string{"--token-file", token}, args...)
+	}
+	cmd := exec.Command(n.binary, append([]string{"--addr", n.addr}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+n.t.TempDir(), "XDG_CONFIG_HOME=")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

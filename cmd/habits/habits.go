@@ -65,7 +65,7 @@ var table = []habit{
 	{"suspend", "jobs pause", "JOB"}, {"resume", "jobs resume", "JOB"}, {"unpause", "jobs resume", "JOB"},
 	{"cancel", "jobs cancel", "JOB"}, {"kill", "jobs cancel", "JOB"}, {"show", "jobs get", "JOB"},
 	{"history", "runs", "JOB"}, {"log", "logs", "JOB"}, {"tail", "logs -f", "JOB"}, {"next", "upcoming", ""},
-	{"nodes", "cluster members", ""}, {"node", "cluster members", ""}, {"workers", "status", ""},
+	{"nodes", "cluster members", ""}, {"workers", "status", ""},
 	{"health", "status", ""}, {"ping", "status", ""}, {"info", "status", ""}, {"init", "cluster init --out", "DIR"},
 	{"import-crontab", "import crontab", "FILE"}, {"dlq", "dead", ""}, {"retry", "dead redrive --job", "JOB"},
 	{"events", "audit", ""}, {"tokens", "token list", ""}, {"secrets", "secret list", ""},

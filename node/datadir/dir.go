@@ -65,6 +65,10 @@ type Identity struct {
 	Recovering bool `json:"recovering,omitempty"`
 	// Restoring says the same of a restore.
 	Restoring bool `json:"restoring,omitempty"`
+	// Rebuilding says that a rebuild was begun and not finished: a part of the files is gone.
+	Rebuilding bool `json:"rebuilding,omitempty"`
+	// Rejoin is how a node that was rebuilt joins.
+	Rejoin *Rejoin `json:"rejoin,omitempty"`
 }
 
 // ClusterIdentity is what node.json says about the cluster. A joiner writes it before it takes part in any handshake,
@@ -245,6 +249,8 @@ func (d *Dir) Whole() error {
 	case d.Restoring:
 		return fmt.Errorf("a restore into data directory %s was interrupted: run the same `carillon restore` again",
 			d.Path)
+	case d.Rebuilding:
+		return fmt.Errorf("a rebuild of data directory %s was interrupted: run `carillon node rebuild` again", d.Path)
 	}
 	return nil
 }

@@ -97,8 +97,7 @@ func (d Difference) Stopped(node string, at job.Instant) Stopped {
 	return Stopped{Reason: StoppedDiffers, At: at, Index: d.Index, Node: d.Leader,
 		Text: fmt.Sprintf("%s differs from %s at entry %d or before it (%s): a data directory was replaced by an "+
 			"older copy, or lost what it had written", what, whose, d.Index, d.How),
-		Remedy: fmt.Sprintf("find out which side is right; to keep the leader's, run `carillon cluster remove %s`, "+
-			"empty the data directory of that node and start it with --join", node)}
+		Remedy: fmt.Sprintf("find out which side is right; to keep the leader's, stop node %s, %s", node, rebuild)}
 }
 
 // Damaged is why a replica takes no part whose files are not what was written to them.
@@ -108,9 +107,8 @@ func Damaged(group uint32, node, what string, at job.Instant) Stopped {
 		whose = fmt.Sprintf("this node's replica of group %d", group)
 	}
 	return Stopped{Group: group, Reason: StoppedDamaged, At: at,
-		Text: fmt.Sprintf("the disk of %s returns other data than was written: %s", whose, what),
-		Remedy: fmt.Sprintf("check the disk and the memory of the machine; then run `carillon cluster remove %s`, "+
-			"empty the data directory of that node and start it with --join", node)}
+		Text:   fmt.Sprintf("the disk of %s returns other data than was written: %s", whose, what),
+		Remedy: fmt.Sprintf("check the disk and the memory of its machine; then stop node %s, %s", node, rebuild)}
 }
 
 // GoesOn says whether a snapshot is of the history that the state is of, and as far. A state that is further on is
@@ -132,6 +130,9 @@ func (f *Files) GoesOn(h fsm.Header) (*Difference, error) {
 	}
 	return nil, err
 }
+
+// rebuild is what to do with a stopped node whose files do not count.
+const rebuild = "run `carillon node rebuild --data-dir DIR --addr OTHER-NODE` there, and start it again"
 
 // Err is what requests are answered with that need a part in the group.
 func (s *Stopped) Err() error { return job.Errorf(job.CodeStopped, s.Remedy, "%s", s.Text) }

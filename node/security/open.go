@@ -119,7 +119,7 @@ func (k *Keys) fitIdentity() error {
 			"directory %s, and let the node join", d.File(keys.Dir), id.Node, keys.Dir)
 	case d.CA != "":
 		return errLostKey(d)
-	case !d.Fresh && !ring.HasKey():
+	case !d.Fresh && d.Rejoin == nil && !ring.HasKey():
 		return errNotSecure(d)
 	}
 	if _, has := ring.Identity(); !has {

@@ -57,8 +57,8 @@ func (b *Service) troubles(ctx context.Context, s *wire.Status) []wire.Trouble {
 	if b.o.Scrub != nil {
 		if text := b.o.Scrub.Progress().Split; text != "" {
 			out = append(out, wire.Trouble{Code: wire.TroubleStatesDiffer, Text: text,
-				Remedy: "find out which node's disk or memory is faulty; then remove that node from the cluster, " +
-					"empty its data directory and start it with --join"})
+				Remedy: "find out which node's disk or memory is faulty; then stop that node, run `carillon node " +
+					"rebuild` on its directory, and start it again"})
 		}
 	}
 	e := b.o.Tracker.Epoch()
