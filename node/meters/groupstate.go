@@ -95,8 +95,8 @@ func newGroups() *groups {
 // Describe implements prometheus.Collector.
 func (a *groups) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{a.leader, a.hold, a.term, a.commit, a.applied, a.contact, a.storeBytes,
-		a.jobs, a.unscheduled, a.deadLetters, a.openRuns, a.backlog, a.oldest, a.slots, a.workers, a.skew, a.outbox, a.queueBacklog,
-		a.queueRunning, a.queueWorkers, a.queuesOmitted} {
+		a.jobs, a.unscheduled, a.deadLetters, a.openRuns, a.backlog, a.oldest, a.slots, a.workers, a.skew, a.outbox,
+		a.queueBacklog, a.queueRunning, a.queueWorkers, a.queuesOmitted} {
 		ch <- d
 	}
 }
