@@ -211,21 +211,33 @@ func find(mux *http.ServeMux, r *http.Request) (*demand, *route) {
 	return d, nil
 }
 
-var templates = sync.OnceValue(func() *http.ServeMux {
-	mux := http.NewServeMux()
+// templates are the rows of the table: those whose path is the same in every request by that, so that a worker's
+// requests need no search, and all of them in a ServeMux.
+var templates = sync.OnceValues(func() (map[[2]string]*route, *http.ServeMux) {
+	plain, mux := map[[2]string]*route{}, http.NewServeMux()
+	for _, rt := range routes() {
+		if !strings.Contains(rt.path, "{") {
+			plain[[2]string{rt.method, rt.path}] = &rt
+		}
+	}
 	for pattern, res := range resources(routes()) {
 		mux.Handle(pattern, &demand{res: res})
 	}
-	return mux
+	return plain, mux
 })
 
 // Template is the row of the table that a request is for, as method and path: of these there are only so many, whatever
 // is asked for. waits says that how long it takes is up to its caller, or to what is waited for.
 func Template(r *http.Request) (method, path string, waits bool) {
-	if _, rt := find(templates(), r); rt != nil {
-		return rt.method, rt.path, rt.body.streams() && rt.path != "/metrics" || rt.body.polls()
+	plain, mux := templates()
+	rt := plain[[2]string{r.Method, r.URL.Path}]
+	if rt == nil {
+		_, rt = find(mux, r)
 	}
-	return "", "", false
+	if rt == nil {
+		return "", "", false
+	}
+	return rt.method, rt.path, rt.body.streams() && rt.path != "/metrics" || rt.body.polls()
 }
 
 // demand is what a path asks for. It is an http.Handler so that ServeMux finds it by the rules by which it finds the

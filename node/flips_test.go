@@ -163,7 +163,8 @@ func comparedTwice(c *cluster, m *member, stopped func() bool) bool {
 		m.eventually("a pass ends", func() bool {
 			return stopped() || lead.group.scrub.Asked().Done || !lead.leads()
 		})
-		if len(lead.group.scrub.Asked().Missing) > 0 { // one did not answer in time, and there may be no majority
+		a := lead.group.scrub.Asked()
+		if len(a.Missing) > 0 || len(a.Differ) > 0 { // one did not answer in time, or is about to stop
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/view"
 	"github.com/carillon-scheduler/carillon/store"
@@ -49,6 +50,7 @@ type viewers struct {
 	mu    sync.Mutex
 	all   map[*viewer]struct{}
 	ended bool
+	came  chan struct{} // there is a new one
 
 	// Of the goroutine that feeds them.
 	ticks uint64
@@ -164,6 +166,7 @@ func (w *viewers) add(v *viewer) error {
 		w.all = map[*viewer]struct{}{}
 	}
 	w.all[v] = struct{}{}
+	wait.Wake(w.came)
 	return nil
 }
 
@@ -211,15 +214,13 @@ func (v *viewer) give(frame []byte) {
 
 // Follow counts how runs end and feeds the streams of events, until ctx ends.
 func (b *Service) Follow(ctx context.Context) {
-	tick := time.NewTicker(b.o.Pace.Of(feedTick))
-	defer tick.Stop()
 	defer b.viewers.end()
-	for {
+	for ctx.Err() == nil {
 		b.tick(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+		if b.viewers.current() == nil {
+			wait.Within(ctx, b.viewers.came, b.o.Pace.Of(statsEvery*feedTick))
+		} else {
+			wait.For(ctx, b.o.Pace.Of(feedTick))
 		}
 	}
 }
@@ -233,9 +234,6 @@ func (b *Service) tick(ctx context.Context) {
 	slow := w.ticks%statsEvery == 0
 	w.ticks++
 	all := w.current()
-	if len(all) == 0 && !slow {
-		return
-	}
 	if err := b.follow(ctx); err != nil {
 		if ctx.Err() == nil {
 			b.o.Logger.Warn("statistics stand still", "error", err)

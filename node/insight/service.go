@@ -57,7 +57,7 @@ type Service struct {
 
 // New makes the Service of a node.
 func New(o Options) *Service {
-	b := &Service{o: o, feed: statsFeed{rings: &Rings{}}}
+	b := &Service{o: o, feed: statsFeed{rings: &Rings{}}, viewers: viewers{came: make(chan struct{}, 1)}}
 	b.feed.rings.Begin(0)
 	return b
 }

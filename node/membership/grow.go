@@ -14,7 +14,6 @@ import (
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
 	"github.com/carillon-scheduler/carillon/internal/replica"
-	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/placement"
@@ -116,22 +115,14 @@ func (m *Members) Lax() bool { return m.growing.lax.Load() }
 func (m *Members) GrowGroups(e *forward.Epoch,
 	activate func(ctx context.Context, group, groups uint32, voters int) error) func(context.Context) {
 	return func(ctx context.Context) {
-		wake := make(chan struct{}, 1)
-		defer m.o.Store.Listen(func(c *store.Changes) {
-			if c.Groups || c.Reset {
-				wait.Wake(wake)
-			}
-		})()
 		defer m.growing.lax.Store(false)
 		defer m.growing.why.Store(nil)
 		s := stepper{m: m, e: e, activate: activate}
-		for ctx.Err() == nil {
+		m.steps(ctx, func() bool {
 			more, why := s.step(ctx)
-			if m.growing.why.Store(&why); more {
-				continue
-			}
-			wait.Within(ctx, wake, m.o.Interval)
-		}
+			m.growing.why.Store(&why)
+			return more
+		})
 	}
 }
 

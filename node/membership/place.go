@@ -4,14 +4,15 @@ import (
 	"context"
 	crand "crypto/rand"
 	"maps"
+	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/placement"
@@ -40,21 +41,36 @@ func (m *Members) GroupRow(number uint32) (row store.GroupRow, ok bool, err erro
 // leader.
 func (m *Members) PlaceGroups(e *forward.Epoch, led func(group uint32) bool) func(context.Context) {
 	return func(ctx context.Context) {
-		for {
+		m.steps(ctx, func() bool {
 			info := m.o.Store.Info()
 			more, err := m.place(e, led, wanted(&info))
 			if err != nil && ctx.Err() == nil {
 				m.log("table of groups not written; trying again", "error", err)
 			}
-			if more && err == nil && ctx.Err() == nil {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(m.o.Interval):
-			}
+			return more && err == nil
+		})
+	}
+}
+
+// steps calls step until ctx ends: without a pause while that says that there is more to do, and then now and then, or,
+// where there is to be one group alone, when that changes.
+func (m *Members) steps(ctx context.Context, step func() (more bool)) {
+	changed := make(chan struct{}, 1)
+	defer m.o.Store.Listen(func(c *store.Changes) {
+		if c.Groups || c.Reset {
+			wait.Wake(changed)
 		}
+	})()
+	for ctx.Err() == nil {
+		if step() {
+			continue
+		}
+		info := m.o.Store.Info()
+		pause := m.o.Interval
+		if wanted(&info) == 1 {
+			pause = math.MaxInt64
+		}
+		wait.Within(ctx, changed, pause)
 	}
 }
 
