@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/output"
 )
 
-// What a help text says to type can be pasted, also where there is no program of that name.
+// Help texts and examples begin with what was typed to run the program: `carillon`, or `go run .`.
 func TestHelpNamesTheProgramAsItIsRun(t *testing.T) {
 	for program, other := range map[string]string{"carillon": "go run", "go run .": "carillon"} {
 		root := CommandLine()

@@ -203,7 +203,8 @@ func testGrowth(t *testing.T, from, to uint32) {
 				both.Go(func() {
 					spec := manual(name)
 					spec["tags"] = map[string]string{"by": fmt.Sprint(k)}
-					a := node(k).persist("POST", "/api/v1/jobs", spec)
+					// One that an election cut off may have been made; it is asked for again by its key.
+					a := node(k).persist("POST", "/api/v1/jobs", spec, "Idempotency-Key", fmt.Sprint(name, "-", k))
 					mu.Lock()
 					defer mu.Unlock()
 					switch {

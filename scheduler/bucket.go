@@ -59,10 +59,15 @@ func (q *fifo) pop() item {
 // remove takes an entry out, wherever it is, and says whether it was there.
 func (q *fifo) remove(k store.DueKey) bool {
 	for i := q.first; i < len(q.items); i++ {
-		if q.items[i].DueKey == k {
-			q.items = append(q.items[:i], q.items[i+1:]...)
-			return true
+		if q.items[i].DueKey != k {
+			continue
 		}
+		if i == q.first { // an edit of many takes them out in this order
+			q.pop()
+		} else {
+			q.items = append(q.items[:i], q.items[i+1:]...)
+		}
+		return true
 	}
 	return false
 }

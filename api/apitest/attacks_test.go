@@ -465,8 +465,8 @@ func TestTokenForQueuesOnly(t *testing.T) {
 	}
 }
 
-// Nobody gives to others, or to themselves, what they do not have: the right to write shell jobs, a place in the
-// cluster, whose nodes carry those out, and a vote, which has the keys of the cluster.
+// A token without the right to write shell jobs cannot get it by making another token, by letting a node join, which
+// would carry out shell jobs, or by giving a node a vote, and with it the cluster's keys.
 func TestNobodyGrantsWhatTheyDoNotHave(t *testing.T) {
 	t.Parallel()
 	n := apitest.Start(t, apitest.Secure)

@@ -27,8 +27,8 @@ func (s *Scrubbed) Sound() bool {
 	})
 }
 
-// Scrub has all groups compare the states of their replicas, and waits until they have. A leader that is replaced
-// before it is done is no longer asked: the next one is, from the beginning.
+// Scrub has all groups compare the states of their replicas, and waits until they have. If a group gets a new leader
+// meanwhile, its comparison begins anew, because the result is in the memory of the leader that was asked.
 func Scrub(ctx context.Context, c *client.Client, w io.Writer) (out Scrubbed, err error) {
 	asked, looks := map[uint32]client.GroupScrub{}, 0
 	stopped := "the comparison goes on; `carillon status` shows what it finds"

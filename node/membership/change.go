@@ -379,13 +379,18 @@ func (m *Members) handOver(ctx context.Context, verb string) error {
 	if err := m.transfer(ctx, m.successor(), transferTries); err != nil {
 		return err
 	}
-	for {
+	for asked := false; ; asked = true {
 		l, ok := m.o.Tracker.Wait(ctx, time.Time{}, forward.Leader.Known)
 		if !ok || l.Epoch != nil {
 			return forward.ErrNoLeader() // it came back to this node; who asked may ask again
 		}
 		switch err := m.askNext(ctx, l, verb); job.CodeOf(err) {
 		case job.CodeNoLeader, job.CodeNotLeader, job.CodeNotReady, job.CodeUnavailable: // not yet, or no longer
+		case job.CodeForbidden:
+			if asked && verb == verbRemove { // removed by the request before, whose answer was lost
+				return nil
+			}
+			return err
 		default:
 			return err
 		}
