@@ -128,8 +128,10 @@ func (h *handler) outer(next http.Handler) http.Handler {
 				}
 				h.fail(w, r, errors.New("panic"))
 			}
-			h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.Status,
-				"took", time.Since(begin))
+			if h.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
+				h.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", w.Status,
+					"took", time.Since(begin))
+			}
 		}()
 		header := w.Header()
 		header.Set("Server", server)

@@ -111,6 +111,6 @@ func isHeartbeat(req *raft.AppendEntriesRequest) bool {
 }
 
 func notDialled(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }

@@ -83,7 +83,7 @@ func (b *Bound) leave(source netip.Prefix) {
 // Handler bounds the answers of another one. What is around it must not write: it would not be counted.
 func (b *Bound) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w := &writer{ResponseWriter: rw, rc: http.NewResponseController(rw), b: b}
+		w := &writer{ResponseWriter: rw, rc: *http.NewResponseController(rw), b: b}
 		if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 			w.addr = at.Addr().Unmap().WithZone("")
 			w.source = ratelimit.Source(w.addr)
@@ -96,7 +96,7 @@ func (b *Bound) Handler(next http.Handler) http.Handler {
 // writer counts an answer while a piece of it waits for its reader, and gives the reader a time for that.
 type writer struct {
 	http.ResponseWriter
-	rc     *http.ResponseController
+	rc     http.ResponseController
 	b      *Bound
 	addr   netip.Addr
 	source netip.Prefix

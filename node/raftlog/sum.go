@@ -269,7 +269,7 @@ func (r ForRaft) GetUint64(key []byte) (uint64, error) {
 }
 
 func (r ForRaft) check(err error) error {
-	if d := new(Damage); errors.As(err, &d) {
+	if d, ok := errors.AsType[*Damage](err); ok {
 		r.Damaged(d)
 		runtime.Goexit()
 	}
