@@ -55,7 +55,8 @@ node that others took over use cluster remove --compromised.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&finish, "wait", false, "wait until every member has what it needs")
+	c.Flags().BoolVar(&finish, "wait", false, "wait until every member has what it needs; not with --abort or "+
+		"--distrust-old")
 	c.Flags().BoolVar(&rq.Abort, "abort", false, "give up the rotation in progress")
 	c.Flags().BoolVar(&rq.Force, "force", false, "even if it locks out tokens that are in use")
 	c.Flags().BoolVar(&rq.DistrustOld, "distrust-old", false, "stop trusting the old CA, because others may know "+

@@ -55,7 +55,8 @@ func TestClusterScrub(t *testing.T) {
 		}
 		eventually("three voters", func() bool { return voters() == 3 && status().Leader != "" })
 		const text = "this is the text of the job that is damaged;"
-		if _, errOut, code := s.run(`{"name":"a","type":"queue","schedule":"@manual","payload":{"queue":"q","data":"`+text+`"}}`,
+		more := strings.Repeat("it is long, so that bbolt gives it a page that other commits leave alone; ", 30)
+		if _, errOut, code := s.run(`{"name":"a","type":"queue","schedule":"@manual","payload":{"queue":"q","data":"`+text+more+`"}}`,
 			"submit", "-", "--addr", nodes["n1"].Addr()); code != 0 {
 			t.Fatal(errOut)
 		}

@@ -155,6 +155,10 @@ func TestReplicaWithAnotherHashStops(t *testing.T) {
 		}
 	}
 	odd.stop()
+	checked, err = datadir.Check(odd.cfg.DataDir)
+	if err != nil || len(checked.Problems) != 1 || !strings.Contains(checked.Problems[0], "node rebuild") {
+		t.Errorf("its files fit each other, and check says %+v, %v", checked.Problems, err)
+	}
 	alone := map[string]string{odd.id(): odd.cfg.Listen}
 	if _, err := datadir.Recover(odd.cfg.DataDir, alone, quiet); err != nil {
 		t.Fatal(err)

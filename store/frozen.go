@@ -39,7 +39,12 @@ type Cursor struct {
 	Key    []byte
 }
 
-func (c Cursor) String() string { return fmt.Sprintf("%s %x", c.Bucket, c.Key) }
+func (c Cursor) String() string {
+	if c.Bucket == "" {
+		return "the beginning"
+	}
+	return fmt.Sprintf("key %x of bucket %s", c.Key, c.Bucket)
+}
 
 // Sum is a hash over all that stands in the file from a place on, until that are so many bytes. Replicas that applied
 // the same entries have the same. next is where it ends, nil at the end of the file. Which names are in their bucket is

@@ -93,8 +93,8 @@ func readAhead(f *os.File, size int64) (stop func()) {
 
 // Damaged is the error of a file whose contents cannot be relied on.
 func Damaged(path string, why any) error {
-	return fmt.Errorf("%s is damaged (%v): restore a backup, or remove the data directory and let the node rejoin",
-		path, why)
+	return fmt.Errorf("%s is damaged (%v): if other nodes have the data, run `carillon node rebuild --data-dir DIR "+
+		"--addr OTHER-NODE`; if not, restore a backup", path, why)
 }
 
 // The layout of bbolt's pages, version 2, which has not changed in ten years. Numbers are in the machine's own byte

@@ -7,7 +7,8 @@ used for this command. Also replace what else others may know:
   all API tokens, including those of workers: on a node that stays, through its admin socket
       carillon --addr unix:DATA_DIR/admin.sock token create NAME --role ROLE
       carillon --addr unix:DATA_DIR/admin.sock token revoke OLD
-      and carillon login with the new one: clients with tokens of the old CA do not trust the new one
+      and carillon login with the new one: a token names the CA that it was made under, so that clients with an older
+      one, also one that was resumed, trust no node any more unless they are given the new ca.pem (--ca-file)
   ca.pem, wherever clients have a copy
   secrets, and passwords in the definitions of jobs: they were readable on every node
 `

@@ -82,6 +82,11 @@ func Check(dir string) (CheckResult, error) {
 	if len(res.Problems) == 0 {
 		res.Problems, err = d.checkNames(d.groups())
 	}
+	for _, s := range d.Stopped { // what other nodes found wrong with a state, its own files need not show
+		if s.Reason == StoppedDamaged || s.Reason == StoppedDiffers {
+			res.Problems = append(res.Problems, s.Text+": "+s.Remedy)
+		}
+	}
 	return res, err
 }
 
