@@ -297,7 +297,8 @@ func (s *Scheduler) received(x *session, seen receipt) {
 	x.pull.secret = seen.secret
 	var unknown []*claim
 	for _, c := range x.claims {
-		if c.fence > seen.fence && c.assignment == nil && c.pending == nil && !c.expiring {
+		if c.fence > seen.fence && c.assignment == nil && c.pending == nil && !c.expiring &&
+			(!c.named || mutant.On(mutant.OldReceipt)) {
 			c.unsent = true
 			unknown = append(unknown, c)
 		}

@@ -89,7 +89,7 @@ func (s *Scheduler) namedLocked(queue job.QueueKey, worker string, ref job.PullR
 		a.Why = "the lease of the run ended, and it is being taken back"
 	default:
 		a.Status = job.PullOK
-		c.unsent = false // a caller that knows its fence was told of it
+		c.unsent, c.named = false, true // a caller that knows its fence was told of it
 		if c.started == 0 {
 			c.started = job.Instant(c.claimedAt) // delivered by an earlier leader, at a time not known here
 		}

@@ -590,3 +590,29 @@ func TestPullABacklogOfOneJob(t *testing.T) {
 		poll(50, 3)
 	})
 }
+
+// A poll that was given up may reach the next leader after its worker's heartbeats did. Its session is older than the
+// answer that the worker has, so it says less than the worker knows: a run that was named since is in hand, and does not
+// go back. At most once is at stake.
+func TestLateOlderPollAfterAnElection(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.queueJob(func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
+		older := w.pull(job.PullPoll{Worker: "w"}).Session
+		w.trigger(id)
+		r, _ := w.pullOne(job.PullPoll{Session: older})
+		def := w.definition(id)
+		def.Version++
+		def.Spec.Priority = "high"
+		w.update(id, def)
+		w.lead()
+		wantAnswer(t, w.beat(refOf(r))[0], job.PullOK, "")
+		w.pull(job.PullPoll{Session: older})
+		if other := w.pull(job.PullPoll{Worker: "other", Max: 1, Wait: job.Duration(time.Second)}); len(other.Runs) != 0 {
+			t.Errorf("a second worker has the run: %+v", other.Runs)
+		}
+		wantAnswer(t, w.beat(refOf(r))[0], job.PullOK, "")
+		wantAnswer(t, w.finish(r), job.PullOK, "")
+		w.wantHistory(id, "succeeded")
+	})
+}

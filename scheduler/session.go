@@ -100,6 +100,7 @@ type claim struct {
 	until    time.Duration // the end of the lease
 	timeout  time.Duration
 	deadline time.Duration // when the job's timeout is over; 0: not known yet
+	named    bool          // its worker spoke of it: it has arrived, whatever an older poll says
 }
 
 func newSession(k sessionKey, now time.Duration) *session {

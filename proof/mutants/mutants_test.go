@@ -117,6 +117,7 @@ var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.TrustLog:        {"node/raftlog", "TestDamagedEntriesAreNotRead"},
 	mutant.TrustState:      {"node", "TestReplicaWithADamagedStateStops"},
 	mutant.SameProcess:     {"scheduler", "TestTakenAwayButNotCommitted"},
+	mutant.OldReceipt:      {"scheduler", "TestLateOlderPollAfterAnElection"},
 	mutant.TakeAll:         {"scheduler", "TestANamespaceLeavesSlotsToOthers"},
 	mutant.EndsBeforeMark:  {"fsm", "TestBusyUntilOfAClockThatIsBehind"},
 }

@@ -28,6 +28,7 @@ const (
 	IgnoreQueue            // runs of a paused or full queue are claimed
 	PullLate               // a pull worker's result closes a run after its lease, when another worker may have it
 	PullRevive             // a pull worker's heartbeat is told that a run is its own which was taken back
+	OldReceipt             // a late poll with an old session takes back what its worker has named since
 	PullTwice              // a poll is answered with what another poll of the same queue was just given
 	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
 	InheritedDead          // an inherited session counts as dead: any process of that name takes its runs

@@ -32,6 +32,7 @@ var names = [count]string{
 	IgnoreQueue:     "ignore-queue",
 	PullLate:        "pull-late",
 	PullRevive:      "pull-revive",
+	OldReceipt:      "old-receipt",
 	PullTwice:       "pull-twice",
 	TrustLeader:     "trust-leader",
 	InheritedDead:   "inherited-dead",
