@@ -28,7 +28,6 @@ type Options struct {
 	DebugPprof     bool          // serves /debug/pprof/
 	Workers        Workers       // serves the worker protocol; nil: 503
 	MaxPollWait    time.Duration // of a worker's poll; default a minute
-	Pull           Pull          // serves pull workers; nil: 503
 	Cluster        Cluster       // serves membership; nil: 503
 	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does.
 	// Workers that come to the wrong node are sent there; nil: they have to find it themselves.

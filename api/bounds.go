@@ -42,7 +42,7 @@ const (
 	RefusedJoins    Refusal = "joins"      // too many requests to join, from an address or in all
 	RefusedReads    Refusal = "strangers"  // too many other requests without a token, from an address or in all
 	RefusedGuesses  Refusal = "bad_tokens" // too many tokens from an address were none
-	// The leader says these itself; the first: workers of a token registered too often.
+	// The leader says these itself; the first: workers of a token opened sessions too often.
 	RefusedRegistrations Refusal = "registrations"
 	RefusedWorkers       Refusal = "workers" // there were too many workers, of a token or in all
 	// A node says these itself: too many reads of a token waited for their turn; too many answers waited for their

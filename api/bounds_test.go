@@ -69,11 +69,9 @@ func TestKindsOfRoutes(t *testing.T) {
 		got := kindOf(worker, rt.role, rt.body, 0)
 		want := plainRequest
 		switch rt.path {
-		case prefix + "/workers:poll", prefix + "/queues/{queue}:poll":
+		case prefix + "/workers:poll":
 			want = openPoll
-		case prefix + "/workers:register", prefix + "/workers:heartbeat", prefix + "/workers:report",
-			prefix + "/workers:output", prefix + "/queues/{queue}:heartbeat", prefix + "/queues/{queue}:complete",
-			prefix + "/queues/{queue}:fail":
+		case prefix + "/workers:heartbeat", prefix + "/workers:report", prefix + "/workers:output":
 			want = workerCall
 		case prefix + "/jobs:bulk", prefix + "/jobs:apply", prefix + "/runs:export", prefix + "/audit:export", prefix + "/backup", "/metrics", "/metrics/jobs",
 			prefix + "/jobs:act", prefix + "/events":
@@ -134,7 +132,6 @@ func TestLargeMessagesOfWorkersCount(t *testing.T) {
 		{worker, Worker, workerBody, -1, largeCall},
 		{worker, Worker, jsonBody, maxSmallMessage + 1, largeCall},
 		{worker, Worker, pollBody, 100, openPoll},
-		{worker, Worker, pullBody, 0, openPoll},
 		{worker, Worker, pollBody, maxWorkerBody, largeCall},
 		{worker, Viewer, jsonBody, -1, plainRequest},
 		{viewer, Viewer, emptyBody, 0, plainRequest},

@@ -84,7 +84,6 @@ var mediaTypes = map[bodyKind][]string{
 	jsonBody:   {"application/json"},
 	jsonMaybe:  {"application/json"},
 	jsonStream: {"application/json"},
-	pullBody:   {"application/json"},
 	patchBody:  {"application/merge-patch+json", "application/json"},
 	linesBody:  {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/json"},
 
@@ -121,7 +120,8 @@ func (c *call) readBody() error {
 		return nil
 	}
 	limit := c.route.most()
-	if limit == defaultMaxBody || c.route.role == Anyone && !c.h.opts.Secure {
+	carried := c.route.way == AsAsked && c.query.Has(queueParam)
+	if limit == defaultMaxBody || carried || c.route.role == Anyone && !c.h.opts.Secure {
 		limit = c.h.opts.MaxBody
 	}
 	rc := http.NewResponseController(c.w)

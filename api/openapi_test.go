@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -97,18 +98,13 @@ func checkParameters(t *testing.T, doc dict, rt route) {
 			t.Errorf("%s %s: the path parameter %s is not described", rt.method, rt.path, m[1])
 		}
 	}
-	// The messages of workers may be repeated as they are: assignments are numbered and results fenced.
-	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview" && !strings.HasPrefix(rt.path, prefix+"/workers:") && !isPull(rt.path); mutates != key {
+	// The messages of workers may be repeated as they are: a session says what has arrived, and results are fenced.
+	if mutates := rt.method != "GET" && rt.path != prefix+"/schedule:preview" && !strings.HasPrefix(rt.path, prefix+"/workers:"); mutates != key {
 		t.Errorf("%s %s: Idempotency-Key documented: %v, want %v", rt.method, rt.path, key, mutates)
 	}
 	if hasBody := at(op, "requestBody") != nil; hasBody != !slices.Contains([]bodyKind{emptyBody, streamBody, waitBody}, rt.body) {
 		t.Errorf("%s %s: requestBody documented: %v", rt.method, rt.path, hasBody)
 	}
-}
-
-// isPull says whether a path is one of those that pull workers speak to.
-func isPull(path string) bool {
-	return slices.ContainsFunc([]string{"poll", "heartbeat", "complete", "fail"}, func(verb string) bool { return path == prefix+"/queues/{queue}:"+verb })
 }
 
 func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
@@ -128,11 +124,9 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"Queue": wire.Queue{}, "QueueList": wire.QueueList{}, "Status": wire.Status{}, "Member": wire.Member{}, "WorkerStatus": wire.WorkerStatus{}, "Trouble": wire.Trouble{},
 		"JoinRequest": wire.JoinRequest{}, "JoinReply": wire.JoinReply{}, "NodeRequest": wire.NodeRequest{}, "NodeInfo": wire.NodeInfo{},
 		"HistoryStatus": wire.HistoryStatus{}, "HoldStatus": wire.HoldStatus{}, "ReleaseResult": wire.ReleaseResult{}, "Problem": wire.Problem{},
-		"Register": job.Register{}, "Session": job.Session{}, "SessionRef": job.SessionRef{}, "RunKey": job.RunKey{}, "Held": job.Held{},
-		"Poll": job.Poll{}, "PollReply": job.PollReply{}, "Assignment": job.Assignment{}, "Heartbeat": job.Heartbeat{}, "HeartbeatReply": job.HeartbeatReply{},
-		"Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{}, "Ack": job.Ack{},
-		"PullPoll": job.PullPoll{}, "PullRef": job.PullRef{}, "PullReply": job.PullReply{}, "PullRun": job.PullRun{}, "PullBeat": job.PullBeat{},
-		"PullReport": job.PullReport{}, "PullResult": job.PullResult{}, "PullAnswers": job.PullAnswers{}, "PullAnswer": job.PullAnswer{},
+		"Poll": job.Poll{}, "NodeRef": job.NodeRef{}, "PollReply": job.PollReply{}, "Ref": job.Ref{}, "Stop": job.Stop{}, "Heartbeat": job.Heartbeat{}, "Beat": job.Beat{},
+		"HeartbeatReply": job.HeartbeatReply{}, "Answer": job.Answer{}, "Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{},
+		"Output": job.Output{}, "OutputReply": job.OutputReply{}, "RunOutput": job.RunOutput{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			props, _ := at(doc, "components", "schemas", name, "properties").(dict)
@@ -156,6 +150,26 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An assignment writes its own JSON: of a queue another one than of the rest.
+func TestOpenAPIHasEveryFieldOfAnAssignment(t *testing.T) {
+	a := job.Assignment{Claim: "c", Fence: 7, Run: job.RunKey{Job: 1, Origin: job.OriginManual}, JobName: "n", Type: job.TypeHTTP, Payload: []byte(`{"queue":"q","data":1}`),
+		Traceparent: "t", Secrets: []string{"s"}, Hosts: []string{"h"}}
+	have := dict{}
+	for _, a.Type = range []job.Type{job.TypeHTTP, job.TypeQueue} {
+		text, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &have); err != nil { // into the same map: it gets the fields of both
+			t.Fatal(err)
+		}
+	}
+	props, _ := at(document(t), "components", "schemas", "Assignment", "properties").(dict)
+	if got, want := slices.Sorted(maps.Keys(props)), slices.Sorted(maps.Keys(have)); !slices.Equal(got, want) {
+		t.Errorf("the document has %q, the code %q", got, want)
 	}
 }
 
@@ -185,7 +199,7 @@ func jsonType(t reflect.Type) string {
 	}
 	switch t {
 	case reflect.TypeFor[job.Instant](), reflect.TypeFor[job.Duration](), reflect.TypeFor[job.ID](), reflect.TypeFor[job.Origin](),
-		reflect.TypeFor[job.RunStatus](), reflect.TypeFor[job.Reason](), reflect.TypeFor[time.Time](), reflect.TypeFor[[]byte]():
+		reflect.TypeFor[job.RunStatus](), reflect.TypeFor[job.Reason](), reflect.TypeFor[job.Outcome](), reflect.TypeFor[time.Time](), reflect.TypeFor[[]byte]():
 		return "string"
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[job.StatusSet]():
 		return ""

@@ -30,13 +30,12 @@ const (
 	waitBody            // no body; the answer waits until there is something to say
 	workerBody          // a message of the worker protocol: JSON or msgpack, with a limit of its own
 	pollBody            // the same, and the route sets the time limit
-	pullBody            // one JSON value or nothing, and the route sets the time limit
 )
 
 // bodyBytes is how many bytes are read of each kind. A kind without a row has no bound, and does not start.
 var bodyBytes = map[bodyKind]int64{emptyBody: defaultMaxBody, jsonBody: defaultMaxBody, jsonMaybe: defaultMaxBody,
-	patchBody: defaultMaxBody, jsonStream: defaultMaxBody, pullBody: defaultMaxBody, linesBody: defaultBulkBytes,
-	streamBody: 0, waitBody: 0, workerBody: maxWorkerBody, pollBody: maxWorkerBody}
+	patchBody: defaultMaxBody, jsonStream: defaultMaxBody, linesBody: defaultBulkBytes, streamBody: 0, waitBody: 0,
+	workerBody: maxWorkerBody, pollBody: maxWorkerBody}
 
 func (k bodyKind) mustBe(path string) {
 	if _, ok := bodyBytes[k]; !ok {
@@ -72,7 +71,7 @@ func (rt *route) room() int64 {
 }
 
 // polls says that the route waits for something, and sets the time limit.
-func (k bodyKind) polls() bool { return k == pollBody || k == pullBody }
+func (k bodyKind) polls() bool { return k == pollBody }
 
 // route is one method of one path. The OpenAPI document is held against the table of them, and nodes forward by it.
 type route struct {
@@ -96,7 +95,7 @@ func params(names string) []string { return strings.Fields(names) }
 // without a role or a target does not compile.
 func routes() []route {
 	table := slices.Concat(namespaced(slices.Concat(jobRoutes(), actRoutes(), insightRoutes(), upcomingRoutes(),
-		runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), pullRoutes(), secretRoutes())), workerRoutes(),
+		runRoutes(), deadRoutes(), scheduleRoutes(), queueRoutes(), secretRoutes(), workerRoutes())),
 		clusterRoutes(), backupRoutes(), tokenRoutes(), joinTokenRoutes(), rotationRoutes(), devRoutes(),
 		namespaced(auditRoutes()), systemRoutes())
 	for i := range table {
@@ -324,9 +323,11 @@ type Way uint8
 const (
 	ToLeader Way = iota // the leader answers; the request is small and repeated until it was answered
 	Once                // the leader answers, with or from a stream, which is not repeated
-	Poll                // the leader answers late; the request is not repeated once it may have been heard
 	Here                // the node that was asked answers, whatever it knows
 	Asking              // the same, but it asks the leader itself for what only that knows
+	// AsAsked: a worker that names a queue is carried to the leader, one that names a group asks that leader itself. A
+	// node in between would hold a connection for every worker, and its death would look like the leader's.
+	AsAsked
 )
 
 var exceptions = sync.OnceValue(func() (out []route) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/executor/remote"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -166,12 +166,11 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	if o.Token != "" {
 		opts = append(opts, client.WithLeaderToken(o.Token))
 	}
-	groups := remote.Find(ctx, remote.Options{Addrs: o.Join, Leader: opts})
+	groups := client.FindGroups(ctx, o.Join, opts...)
 	defer groups.Close()
 	r := &recorder{}
-	w, err := executor.New(executor.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Tags: map[string]string{},
-		Runners: map[job.Type]executor.Runner{job.TypeQueue: r}, Groups: groups,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	w, err := executor.NewWorker(worker.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Groups: groups,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}, map[job.Type]executor.Runner{job.TypeQueue: r})
 	if err != nil {
 		return err
 	}
@@ -179,24 +178,28 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	return errors.Join(err, r.write(o.Effects))
 }
 
-// runPull is a worker by the pull API: what it polled it completes, in one call each.
+// runPull is a worker by queues: what it polled it reports, in one call each.
 func runPull(ctx context.Context, o WorkerOptions) error {
 	r := &recorder{}
 	var all sync.WaitGroup
 	for i := range pullLoops * len(o.Queues) {
-		queue := o.Queues[i%len(o.Queues)]
+		opts := []client.LeaderOption{client.WithQueue("", o.Queues[i%len(o.Queues)])}
+		if o.Token != "" {
+			opts = append(opts, client.WithLeaderToken(o.Token))
+		}
+		l := client.NewLeader([]string{o.Join[i%len(o.Join)]}, opts...)
 		all.Go(func() {
-			c := (&Cluster{admin: o.Token}).at(o.Join[i%len(o.Join)])
-			q := job.PullPoll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Max: min(o.Slots, job.MaxPullRuns),
-				Wait: job.Duration(time.Second)}
+			defer l.Close()
+			q := job.Poll{Worker: fmt.Sprintf("%s-%d", o.Name, i), Free: min(o.Slots, job.MaxItems),
+				Wait: job.Duration(time.Second), Hold: job.Duration(time.Second)}
 			for ctx.Err() == nil {
-				got, err := c.PullPoll(ctx, queue, q)
+				got, err := l.Poll(ctx, q)
 				if err != nil {
 					time.Sleep(100 * time.Millisecond)
 					continue
 				}
-				q.Session = got.Session
-				r.pulled(c, queue, q, got.Runs)
+				r.pulled(l, got)
+				q.Session, q.Worker = got.Session, ""
 			}
 		})
 	}
@@ -204,25 +207,19 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 	return r.write(o.Effects)
 }
 
-// pullLoops is how many polls a pull worker has on their way.
+// pullLoops is how many polls such a worker has on their way.
 const pullLoops = 2
 
 // pulled does the work of some runs and reports it, until that is accepted.
-func (r *recorder) pulled(c *client.Client, queue string, q job.PullPoll, runs []job.PullRun) {
-	if len(runs) == 0 {
-		return
+func (r *recorder) pulled(l *client.Leader, got job.PollReply) {
+	report := job.Report{Session: got.Session}
+	for _, a := range got.Runs {
+		res := r.Run(context.Background(), a)
+		res.Fence = a.Fence
+		report.Results = append(report.Results, res)
 	}
-	report := job.PullReport{Worker: q.Worker, Session: q.Session}
-	for _, x := range runs {
-		key, err := job.ParseRunKey(x.RunID)
-		if err != nil {
-			panic(err)
-		}
-		r.Run(context.Background(), job.Assignment{Run: key, Fence: x.Fence})
-		report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{Claim: x.Claim}})
-	}
-	for {
-		if _, err := c.PullReport(context.Background(), queue, report); err == nil {
+	for len(report.Results) > 0 {
+		if _, err := l.Report(context.Background(), report); err == nil {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -130,7 +130,7 @@ func TestEveryMethod(t *testing.T) {
 	if len(back.Times) != 1 || !back.DryRun {
 		t.Errorf("%+v", back)
 	}
-	w := n.Register(t, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 1})
+	w := n.Register(t, job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 1})
 	for range 3 {
 		_, err := c.RunJob(ctx, "renamed")
 		must(err)

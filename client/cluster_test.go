@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/apitest"
@@ -17,7 +18,7 @@ import (
 var none struct{ api.Backend }
 
 // cluster is nodes of which the test says who leads. They stand on one, which has the sessions and the runs; what
-// changes with a leadership are the terms, and which of the addresses serves workers.
+// changes with a leadership are the terms in sessions, and which of the addresses serves workers.
 type cluster struct {
 	*apitest.Node
 	t     *testing.T
@@ -94,37 +95,34 @@ type front struct {
 // termShift is where the terms of the test stand in a term, above those of the node.
 const termShift = 32
 
-// enter refuses what is not for this leadership, and gives a session the term that its node knows. ended is closed when
-// the leadership ends.
-func (f front) enter(ref *job.SessionRef) (term uint64, ended <-chan struct{}, err error) {
+// enter refuses what is not for this leadership, and takes its term off a session. ended is closed when the leadership
+// ends.
+func (f front) enter(session *string) (term, was uint64, ended <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.leader == "":
-		return 0, nil, job.Errorf(job.CodeNoLeader, "", "no leader")
-	case f.leader != f.addr:
-		return 0, nil, job.Errorf(job.CodeNotLeader, "", "%s leads", f.leader)
-	case ref != nil && ref.Term>>termShift != f.term:
-		return 0, nil, job.Errorf(job.CodeSessionUnknown, "register again", "no such session")
-	case ref != nil:
-		ref.Term &= 1<<termShift - 1
+	switch f.leader {
+	case "":
+		return 0, 0, nil, job.Errorf(job.CodeNoLeader, "", "no leader")
+	case f.addr:
+		*session, was = withTerm(*session, 0)
+		return f.term, was, f.changed, nil
 	}
-	return f.term << termShift, f.changed, nil
+	return 0, 0, nil, job.Errorf(job.CodeNotLeader, "", "%s leads", f.leader)
 }
 
-func (f front) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	term, _, err := f.enter(nil)
+// withTerm gives a session a term of the test's, and says which it had.
+func withTerm(session string, term uint64) (_ string, was uint64) {
+	s, err := job.ParseSession(session)
 	if err != nil {
-		return job.Session{}, err
+		return session, 0
 	}
-	r.Term &= 1<<termShift - 1
-	s, err := f.Options.Workers.Register(ctx, r)
-	s.Term |= term
-	return s, err
+	was = s.Term >> termShift
+	s.Term = s.Term&(1<<termShift-1) | term<<termShift
+	return s.String(), was
 }
 
 func (f front) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
-	term, ended, err := f.enter(&p.Session)
+	term, was, ended, err := f.enter(&p.Session)
 	if err != nil {
 		return job.PollReply{}, err
 	}
@@ -137,26 +135,27 @@ func (f front) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
 		case <-led.Done():
 		}
 	}()
-	r, err := f.Options.Workers.Poll(led, p)
+	r := job.PollReply{Session: p.Session, Lease: job.Duration(30 * time.Second)}
+	if was == term || was == 0 { // that of an earlier leader is answered at once, and decides nothing
+		r, err = f.Options.Workers.Poll(led, p)
+	}
 	if led.Err() != nil && ctx.Err() == nil {
-		_, _, err = f.enter(&p.Session)
+		_, _, _, err = f.enter(&p.Session)
 		return job.PollReply{}, err
 	}
-	for i := range r.Assignments {
-		r.Assignments[i].Term |= term
-	}
+	r.Session, _ = withTerm(r.Session, term)
 	return r, err
 }
 
 func (f front) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
-	if _, _, err := f.enter(&h.Session); err != nil {
+	if _, _, _, err := f.enter(&h.Session); err != nil {
 		return job.HeartbeatReply{}, err
 	}
 	return f.Options.Workers.Heartbeat(ctx, h)
 }
 
 func (f front) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
-	if _, _, err := f.enter(&r.Session); err != nil {
+	if _, _, _, err := f.enter(&r.Session); err != nil {
 		return job.ReportReply{}, err
 	}
 	f.mu.Lock()
@@ -168,7 +167,7 @@ func (f front) Report(ctx context.Context, r job.Report) (job.ReportReply, error
 }
 
 func (f front) Output(ctx context.Context, o job.Output) (job.OutputReply, error) {
-	if _, _, err := f.enter(&o.Session); err != nil {
+	if _, _, _, err := f.enter(&o.Session); err != nil {
 		return job.OutputReply{}, err
 	}
 	return f.Options.Workers.Output(ctx, o)

@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,11 +21,12 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/keys"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Leader is the leader of a cluster as a worker elsewhere sees it: register, poll, heartbeat and report over HTTP, with
-// whichever node leads. It is safe for concurrent use; the four calls do not wait for each other.
+// Leader is the worker protocol over HTTP, with whichever node leads the group, or any one that carries the messages
+// about a queue there. It is safe for concurrent use; the four calls do not wait for each other.
 //
 // Each call asks every address at most once, beginning with the node that answered last; a node that does not lead
 // names the one that does. When to try again is for the worker's loop to say.
@@ -33,10 +35,9 @@ type Leader struct {
 	tls      *tls.Config
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error) // nil: TCP
 	scheme   string                                                            // of addresses that name none
-	media    string
 	limits   leaderLimits
 	token    string // none: empty
-	group    string // in the header of every call; empty: it has none
+	query    string // of every message: the group, or the queue, that it is about
 	addrsErr error
 
 	mu      sync.Mutex
@@ -46,8 +47,8 @@ type Leader struct {
 
 // leaderLimits are how long one try on one node may take.
 type leaderLimits struct {
-	dial, register, heartbeat, report time.Duration
-	poll                              time.Duration // beyond its wait
+	dial, heartbeat, report time.Duration
+	poll                    time.Duration // beyond its wait
 }
 
 const (
@@ -70,9 +71,6 @@ func WithTLS(cfg *tls.Config) LeaderOption {
 	}
 }
 
-// WithJSON makes the calls in JSON instead of msgpack, for those who read along.
-func WithJSON() LeaderOption { return func(l *Leader) { l.media = MediaJSON } }
-
 // WithDial makes connections in place of TCP: through a tunnel, or in memory. nil is TCP.
 func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, error)) LeaderOption {
 	return func(l *Leader) { l.dial = dial }
@@ -80,19 +78,28 @@ func WithDial(dial func(ctx context.Context, network, addr string) (net.Conn, er
 
 // WithGroup means the leader of one of several Raft groups. 0 is that of a cluster which has one.
 func WithGroup(group uint32) LeaderOption {
+	return func(l *Leader) { l.query = "?group=" + strconv.FormatUint(uint64(group), 10) }
+}
+
+// WithQueue means the leader of the group that a queue is in. Any node carries the messages there.
+func WithQueue(namespace, queue string) LeaderOption {
 	return func(l *Leader) {
-		if group != 0 {
-			l.group = strconv.FormatUint(uint64(group), 10)
+		q := url.Values{"queue": {queue}}
+		if namespace != "" {
+			q.Set("namespace", namespace)
 		}
+		l.query = "?" + q.Encode()
 	}
 }
+
+// WithLeaderHTTPClient replaces the HTTP client. It must not limit the time of a request.
+func WithLeaderHTTPClient(h *http.Client) LeaderOption { return func(l *Leader) { l.http = h } }
 
 // NewLeader finds the leader through any of the nodes at addrs, "host:port" or URLs. An address that is neither is
 // reported by every call.
 func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
-	l := &Leader{scheme: "http", media: MediaMsgpack,
-		limits: leaderLimits{dial: time.Second, register: 5 * time.Second, heartbeat: 5 * time.Second,
-			report: 30 * time.Second, poll: 5 * time.Second}}
+	l := &Leader{scheme: "http", query: "?group=0", limits: leaderLimits{dial: time.Second, heartbeat: 5 * time.Second,
+		report: 30 * time.Second, poll: 5 * time.Second}}
 	for _, o := range opts {
 		o(l)
 	}
@@ -117,6 +124,9 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 			l.nodes = append(l.nodes, base)
 		}
 	}
+	if l.http != nil {
+		return l
+	}
 	l.http = &http.Client{
 		Transport: &http.Transport{ // no proxy: what the environment names is for the targets of jobs
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -139,25 +149,18 @@ func NewLeader(addrs []string, opts ...LeaderOption) *Leader {
 // Close gives up idle connections. Calls may go on.
 func (l *Leader) Close() { l.http.CloseIdleConnections() }
 
-// Register opens a session.
-func (l *Leader) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	return carry[job.Session](ctx, l, message{verb: "register", limit: l.limits.register, once: true}, &r)
-}
-
 // Poll asks for work.
 func (l *Leader) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
 	wait := min(max(time.Duration(p.Wait), 0), maxPollWait)
 	return carry[job.PollReply](ctx, l, message{verb: "poll", limit: wait + l.limits.poll}, &p)
 }
 
-// Heartbeat extends the lease.
+// Heartbeat extends the leases of what it names.
 func (l *Leader) Heartbeat(ctx context.Context, h job.Heartbeat) (job.HeartbeatReply, error) {
 	return carry[job.HeartbeatReply](ctx, l, message{verb: "heartbeat", limit: l.limits.heartbeat}, &h)
 }
 
-// Report hands in results. It may reach the leader twice: when a connection that was in use before breaks off without
-// an answer, net/http sends the request again on another one. That is harmless, as is every report that is repeated
-// because its answer was lost: a fence is closed once, and the second time it is acknowledged as stale.
+// Report hands in results.
 func (l *Leader) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
 	return carry[job.ReportReply](ctx, l, message{verb: "report", limit: l.limits.report}, &r)
 }
@@ -173,7 +176,7 @@ func (l *Leader) Groups(ctx context.Context) ([]uint32, error) {
 	if l.addrsErr != nil {
 		return nil, l.addrsErr
 	}
-	err := l.find(ctx, message{verb: "whoami", limit: l.limits.register}, func(data []byte, media string) error {
+	err := l.find(ctx, message{verb: "whoami", limit: l.limits.heartbeat}, func(data []byte, media string) error {
 		return unmarshal(data, media, &who)
 	})
 	return who.Groups, err
@@ -183,7 +186,6 @@ func (l *Leader) Groups(ctx context.Context) ([]uint32, error) {
 type message struct {
 	verb  string
 	limit time.Duration // of one try
-	once  bool          // net/http may not send it again by itself
 	body  []byte        // nil: it is a question to any node
 }
 
@@ -192,7 +194,7 @@ func carry[A any](ctx context.Context, l *Leader, m message, in any) (A, error) 
 	var out A
 	err := l.addrsErr
 	if err == nil {
-		if m.body, err = l.marshal(in); err != nil {
+		if m.body, err = wire.MarshalMsgpack(in); err != nil {
 			err = job.Errorf(job.CodeMalformed, "", "cannot encode the request: %v", err)
 		}
 	}
@@ -207,17 +209,6 @@ func carry[A any](ctx context.Context, l *Leader, m message, in any) (A, error) 
 		})
 	}
 	return out, err
-}
-
-func (l *Leader) marshal(v any) ([]byte, error) {
-	if l.media == MediaMsgpack {
-		return wire.MarshalMsgpack(v)
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return buf.Bytes(), err
 }
 
 func unmarshal(data []byte, media string, v any) error {
@@ -237,7 +228,7 @@ func unmarshal(data []byte, media string, v any) error {
 func (l *Leader) ask(ctx context.Context, m message, node string, take func(data []byte, media string) error) answer {
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
-	method, path, body := http.MethodPost, "/workers:"+m.verb, io.Reader(bytes.NewReader(m.body))
+	method, path, body := http.MethodPost, "/workers:"+m.verb+l.query, io.Reader(bytes.NewReader(m.body))
 	if m.body == nil {
 		method, path, body = http.MethodGet, "/"+m.verb, http.NoBody
 	}
@@ -249,16 +240,12 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 	if l.token != "" {
 		rq.Header.Set("Authorization", "Bearer "+l.token)
 	}
-	if l.group != "" {
-		rq.Header.Set(wire.GroupHeader, l.group)
-	}
-	rq.Header.Set("Content-Type", l.media)
-	rq.Header.Set("Accept", l.media)
-	if !m.once {
-		// To net/http this says that the request may be sent again; it is not sent itself. Without it, a node that
-		// closes an idle connection just as a call begins to use it would look like a node that is gone.
-		rq.Header["Idempotency-Key"] = []string{}
-	}
+	rq.Header.Set("Content-Type", MediaMsgpack)
+	rq.Header.Set("Accept", MediaMsgpack)
+	// To net/http this says that the request may be sent again, as every message of a worker may; it is not sent
+	// itself. Without it, a node that closes an idle connection just as a call begins to use it would look like one
+	// that is gone.
+	rq.Header["Idempotency-Key"] = []string{}
 	resp, err := l.http.Do(rq)
 	if err != nil {
 		if errors.As(err, new(keys.OtherCAError)) {
@@ -293,18 +280,19 @@ func (l *Leader) ask(ctx context.Context, m message, node string, take func(data
 		return unknown(node, resp.Status+", without saying why")
 	}
 	a := answer{kind: given, err: &p.Error}
+	if resp.StatusCode == http.StatusTooManyRequests {
+		wait.For(ctx, retryAfter(resp.Header))
+	}
 	switch p.Code {
 	case job.CodeNotLeader:
 		a.kind, a.hint = elsewhere, resp.Header.Get(LeaderHeader)
 	case job.CodeNoLeader, job.CodeStopped:
 		a.kind = elsewhere
 	case job.CodeUnavailable:
-		if l.group != "" { // it may have no replica of the group
-			a.kind = elsewhere
-		}
+		a.kind = elsewhere // it may have no replica of the group
 	case job.CodeNotReady:
 		a.kind = notReady
-	case job.CodeSessionUnknown, job.CodeStale, job.CodeWorkerNameInUse, job.CodeWorkerForked: // only a leader can know
+	case job.CodeSessionUnknown, job.CodeWorkerNameInUse, job.CodeWorkerForked: // only a leader can know
 		a.leads = true
 	}
 	return a

@@ -4,7 +4,7 @@ import "time"
 
 // Hurry makes a Leader lose patience early: a try may take d, a poll d beyond its wait.
 func (l *Leader) Hurry(d time.Duration) {
-	l.limits = leaderLimits{dial: d, register: d, heartbeat: d, report: d, poll: d}
+	l.limits = leaderLimits{dial: d, heartbeat: d, report: d, poll: d}
 }
 
 // Current is the URL of the node that answered last.

@@ -99,13 +99,14 @@ func deadAddr(t *testing.T) string {
 	return port.Reserve(t)
 }
 
-func register(t *testing.T, l *client.Leader) job.SessionRef {
+// open opens a session.
+func open(t *testing.T, l *client.Leader) string {
 	t.Helper()
-	s, err := l.Register(t.Context(), job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 4})
+	r, err := l.Poll(t.Context(), job.Poll{Worker: "w", Secret: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.SessionRef
+	return r.Session
 }
 
 func wantCode(t *testing.T, err error, code job.Code) {
@@ -122,106 +123,112 @@ func took(nodes []*node) (out []int64) {
 	return out
 }
 
-// All four calls work, in both formats.
+// All four calls work, in msgpack.
 func TestLeaderCalls(t *testing.T) {
-	for name, opts := range map[string][]client.LeaderOption{"msgpack": nil, "JSON": {client.WithJSON()}} {
-		t.Run(name, func(t *testing.T) {
-			cluster, nodes := startNodes(t, 1)
-			media := "application/" + strings.ToLower(name)
-			nodes[0].before(func(_ http.ResponseWriter, r *http.Request) bool {
-				if got := r.Header.Get("Content-Type"); got != media || r.ProtoMajor != 1 || r.Header["Idempotency-Key"] != nil {
-					t.Errorf("%s %q %v", r.Proto, got, r.Header)
-				}
-				return false
-			})
-			l := newLeader(t, nodes, opts...)
-			ref := register(t, l)
-			cluster.add(1)
-			reply, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(10 * time.Second)})
-			if err != nil || len(reply.Assignments) != 1 {
-				t.Fatalf("%+v, %v", reply, err)
-			}
-			a := reply.Assignments[0]
-			at := time.Date(2026, 11, 2, 11, 59, 59, 0, time.UTC).UnixMilli()
-			want := job.Assignment{Number: 1, Term: ref.Term, Run: job.RunKey{Job: 1, At: at, Origin: job.OriginSchedule}, JobName: "job-1",
-				Attempt: 1, Fence: a.Fence, Key: a.Key, Type: job.TypeHTTP, Payload: json.RawMessage(payload), Timeout: a.Timeout,
-				Delivery: "at_least_once", Traceparent: a.Traceparent, ClaimedAt: job.At(apitest.Noon)}
-			if !reflect.DeepEqual(a, want) || a.Fence == 0 || a.Key == "" || a.Timeout <= 0 {
-				t.Fatalf("%+v, want %+v", a, want)
-			}
-			if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref, Acked: 1}); err != nil {
-				t.Error(err)
-			}
-			result := job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeFailed, Error: "x", StartedAt: a.ClaimedAt, FinishedAt: a.ClaimedAt}
-			for _, stale := range []bool{false, true} {
-				acks, err := l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{result}})
-				if err != nil || len(acks.Acks) != 1 || acks.Acks[0] != (job.Ack{Fence: a.Fence, Stale: stale}) {
-					t.Errorf("%+v, %v", acks, err)
-				}
-			}
-			if h := cluster.history(); len(h) != 1 || h[0].Status != job.RunDead || h[0].Fence != a.Fence || h[0].Error != "x" ||
-				h[0].StartedAt != a.ClaimedAt || h[0].FinishedAt != a.ClaimedAt {
-				t.Errorf("%+v", h)
-			}
-			if _, err := l.Poll(t.Context(), job.Poll{Session: ref, Acked: 1}); err != nil {
-				t.Error(err)
-			}
-			ref.Term++
-			_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
-			wantCode(t, err, job.CodeSessionUnknown)
-		})
+	cluster, nodes := startNodes(t, 1)
+	nodes[0].before(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Content-Type") != client.MediaMsgpack || r.ProtoMajor != 1 ||
+			r.Header["Idempotency-Key"] != nil || r.URL.RawQuery != "group=0" {
+			t.Errorf("%s %s %v", r.Proto, r.URL, r.Header)
+		}
+		return false
+	})
+	l := newLeader(t, nodes)
+	p := job.Poll{Session: open(t, l), Types: []job.Type{job.TypeHTTP}, Free: 1, Wait: job.Duration(10 * time.Second)}
+	cluster.add(1)
+	reply, err := l.Poll(t.Context(), p)
+	if err != nil || len(reply.Runs) != 1 || reply.Session == p.Session || reply.Lease <= 0 {
+		t.Fatalf("%+v, %v", reply, err)
 	}
+	a, session := reply.Runs[0], reply.Session
+	at := time.Date(2026, 11, 2, 11, 59, 59, 0, time.UTC).UnixMilli()
+	want := job.Assignment{Run: job.RunKey{Job: 1, At: at, Origin: job.OriginSchedule}, JobName: "job-1", Attempt: 1,
+		Fence: a.Fence, Key: a.Key, Type: job.TypeHTTP, Payload: json.RawMessage(payload), Timeout: a.Timeout,
+		Delivery: "at_least_once", Traceparent: a.Traceparent, ClaimedAt: job.At(apitest.Noon)}
+	if !reflect.DeepEqual(a, want) || a.Fence == 0 || a.Key == "" || a.Timeout <= 0 {
+		t.Fatalf("%+v, want %+v", a, want)
+	}
+	ref := job.Ref{Fence: a.Fence}
+	beat, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session, Runs: []job.Beat{{Ref: ref}}})
+	if err != nil || len(beat.Runs) != 1 || beat.Runs[0] != (job.Answer{Ref: ref, Status: job.StatusOK}) {
+		t.Errorf("%+v, %v", beat, err)
+	}
+	if out, err := l.Output(t.Context(), job.Output{Session: session, Ref: ref}); err != nil || out.Watched {
+		t.Errorf("%+v, %v", out, err)
+	}
+	result := job.Result{Ref: ref, Outcome: job.OutcomeFailed, Error: "x", StartedAt: a.ClaimedAt,
+		FinishedAt: a.ClaimedAt}
+	reported, err := l.Report(t.Context(), job.Report{Session: session, Results: []job.Result{result}})
+	if err != nil || len(reported.Results) != 1 || reported.Results[0] != (job.Answer{Ref: ref, Status: job.StatusOK}) {
+		t.Errorf("%+v, %v", reported, err)
+	}
+	if h := cluster.history(); len(h) != 1 || h[0].Status != job.RunDead || h[0].Fence != a.Fence ||
+		h[0].Error != "x" || h[0].StartedAt != a.ClaimedAt || h[0].FinishedAt != a.ClaimedAt {
+		t.Errorf("%+v", h)
+	}
+	if _, err := l.Poll(t.Context(), job.Poll{Session: session, Leave: true}); err != nil {
+		t.Error(err)
+	}
+	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: "x"})
+	wantCode(t, err, job.CodeInvalid)
 }
 
 // The leader is found through any node, remembered, and found again when it moves.
 func TestLeaderMoves(t *testing.T) {
 	cluster, nodes := startNodes(t, 3)
 	l := newLeader(t, nodes[2:]) // knows one node only
-	ref := register(t, l)
+	session := open(t, l)
 	if got := took(nodes); got[0] != 1 || got[1] != 0 || got[2] != 1 {
 		t.Errorf("the search took %v", got)
 	}
-	for range 3 {
-		if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref}); err != nil {
-			t.Fatal(err)
+	beat := func(want job.Code) {
+		t.Helper()
+		_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session})
+		if want != "" {
+			wantCode(t, err, want)
+		} else if err != nil {
+			t.Error(err)
 		}
+	}
+	for range 3 {
+		beat("")
 	}
 	if got := took(nodes); got[0] != 3 || got[2] != 0 {
 		t.Errorf("the leader is not remembered: %v", got)
 	}
 	cluster.lead(nodes[1].addr)
-	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
-	wantCode(t, err, job.CodeSessionUnknown) // the new leader's word
+	beat("")
 	if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 0 {
 		t.Errorf("the move took %v", got)
 	}
-	register(t, l)
+	beat("")
 	if got := took(nodes); got[1] != 1 || got[0] != 0 {
 		t.Errorf("the new leader is not remembered: %v", got)
 	}
 	cluster.lead("")
-	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
-	wantCode(t, err, job.CodeNoLeader)
+	beat(job.CodeNoLeader)
 	if got := took(nodes); got[1] != 1 || got[2] != 1 {
 		t.Errorf("%v", got)
 	}
 	cluster.lead(nodes[2].addr)
-	register(t, l)
+	beat("")
 }
 
-// A long poll ends when its leader steps down, with the news of it.
+// A long poll ends when its leader steps down, and is the next leader's, which answers with a session of its own.
 func TestPollMeetsANewLeader(t *testing.T) {
 	cluster, nodes := startNodes(t, 2)
 	l := newLeader(t, nodes)
-	ref := register(t, l)
+	p := job.Poll{Session: open(t, l), Types: []job.Type{job.TypeHTTP}, Free: 1, Wait: job.Duration(time.Minute)}
 	polling := make(chan struct{}, 1)
 	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { polling <- struct{}{}; return false })
 	go func() {
 		<-polling
 		cluster.lead(nodes[1].addr)
 	}()
-	_, err := l.Poll(t.Context(), job.Poll{Session: ref, Free: 1, Wait: job.Duration(time.Minute)})
-	wantCode(t, err, job.CodeSessionUnknown)
+	r, err := l.Poll(t.Context(), p)
+	if err != nil || r.Session == p.Session || len(r.Runs) != 0 || l.Current() != "http://"+nodes[1].addr {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func hintTo(addr string) func(w http.ResponseWriter, r *http.Request) bool {
@@ -244,19 +251,20 @@ func problem(w http.ResponseWriter, status int, code job.Code) {
 func TestWrongHints(t *testing.T) {
 	_, nodes := startNodes(t, 3)
 	l := newLeader(t, []*node{nodes[1], nodes[2], nodes[0]})
-	for name, hint := range map[string]string{"no node there": deadAddr(t), "itself": nodes[1].addr, "not an address": "::::", "a path": nodes[2].addr + "/x", "another": nodes[2].addr, "none": ""} {
+	for name, hint := range map[string]string{"no node there": deadAddr(t), "itself": nodes[1].addr, "none": "",
+		"not an address": "::::", "a path": nodes[2].addr + "/x", "another": nodes[2].addr} {
 		t.Run(name, func(t *testing.T) {
 			nodes[1].before(hintTo(hint))
 			nodes[2].before(hintTo("")) // knows nothing
 			nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/api/v1/workers:register" {
+				if r.URL.Path != "/api/v1/workers:poll" {
 					problem(w, 421, job.CodeNotLeader) // so that the next search begins at the beginning
 					return true
 				}
 				return false
 			})
 			took(nodes)
-			register(t, l)
+			open(t, l)
 			if got := took(nodes); got[0] != 1 || got[1] != 1 || got[2] != 1 {
 				t.Errorf("took %v", got)
 			}
@@ -307,23 +315,23 @@ func TestHintLoopIsBounded(t *testing.T) {
 func TestNodeDown(t *testing.T) {
 	cluster, nodes := startNodes(t, 3)
 	l := newLeader(t, nodes)
-	ref := register(t, l)
+	session := open(t, l)
 	nodes[0].srv.Close()
 	// The others do not know yet.
-	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	_, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session})
 	wantCode(t, err, job.CodeUnavailable) // not "not_leader": the session goes on
 	if got := took(nodes); got[1] != 1 || got[2] != 1 {
 		t.Errorf("took %v", got)
 	}
 	cluster.lead("")
-	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: ref})
+	_, err = l.Heartbeat(t.Context(), job.Heartbeat{Session: session})
 	wantCode(t, err, job.CodeNoLeader)
 	cluster.lead(nodes[2].addr)
-	register(t, l)
+	open(t, l)
 	for _, n := range nodes[1:] {
 		n.srv.Close()
 	}
-	_, err = l.Report(t.Context(), job.Report{Session: ref})
+	_, err = l.Report(t.Context(), job.Report{Session: session})
 	wantCode(t, err, job.CodeUnavailable)
 	if !strings.Contains(err.Error(), "connection refused") {
 		t.Error(err)
@@ -338,8 +346,9 @@ func TestLeaderErrors(t *testing.T) {
 		code  job.Code
 		asked int64 // nodes
 	}{
-		{job.CodeSessionUnknown, 1}, {job.CodeStale, 1}, {job.CodeWorkerNameInUse, 1}, {job.CodeInvalid, 1}, {job.CodeInternal, 1}, {job.CodeOutcomeUnknown, 1}, {job.CodeUnauthenticated, 1},
-		{job.CodeNotLeader, 2}, {job.CodeNoLeader, 2}, {job.CodeNotReady, 2},
+		{job.CodeSessionUnknown, 1}, {job.CodeStale, 1}, {job.CodeWorkerNameInUse, 1}, {job.CodeWorkerForked, 1},
+		{job.CodeInvalid, 1}, {job.CodeInternal, 1}, {job.CodeOutcomeUnknown, 1}, {job.CodeUnauthenticated, 1},
+		{job.CodeNotLeader, 2}, {job.CodeNoLeader, 2}, {job.CodeNotReady, 2}, {job.CodeUnavailable, 2},
 	} {
 		t.Run(string(tt.code), func(t *testing.T) {
 			for _, n := range nodes {
@@ -348,7 +357,7 @@ func TestLeaderErrors(t *testing.T) {
 					return true
 				})
 			}
-			_, err := l.Register(t.Context(), job.Register{})
+			_, err := l.Heartbeat(t.Context(), job.Heartbeat{})
 			wantCode(t, err, tt.code)
 			var e *job.Error
 			if !errors.As(err, &e) || e.Message != "no" {
@@ -360,7 +369,10 @@ func TestLeaderErrors(t *testing.T) {
 		})
 	}
 	t.Run("a leader that takes over", func(t *testing.T) {
-		nodes[0].before(func(w http.ResponseWriter, _ *http.Request) bool { problem(w, 503, job.CodeNotReady); return true })
+		nodes[0].before(func(w http.ResponseWriter, _ *http.Request) bool {
+			problem(w, 503, job.CodeNotReady)
+			return true
+		})
 		nodes[1].before(hintTo(nodes[0].addr))
 		_, err := l.Heartbeat(t.Context(), job.Heartbeat{})
 		wantCode(t, err, job.CodeNotReady)
@@ -387,12 +399,12 @@ func TestLeaderErrors(t *testing.T) {
 			nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool { f(w, r); return true })
 			nodes[1].before(hintTo(""))
 			took(nodes)
-			_, err := l.Register(t.Context(), job.Register{})
+			_, err := l.Heartbeat(t.Context(), job.Heartbeat{})
 			wantCode(t, err, job.CodeNotLeader)
 			if got := took(nodes); got[0] != 1 || got[1] != 1 {
 				t.Errorf("asked %v", got)
 			}
-			_, err = client.NewLeader([]string{nodes[0].addr}).Register(t.Context(), job.Register{})
+			_, err = client.NewLeader([]string{nodes[0].addr}).Heartbeat(t.Context(), job.Heartbeat{})
 			wantCode(t, err, job.CodeOutcomeUnknown)
 		})
 	}
@@ -422,36 +434,27 @@ func TestHungNode(t *testing.T) {
 	cluster, nodes := startNodes(t, 2)
 	l := newLeader(t, nodes)
 	l.Hurry(200 * time.Millisecond)
-	ref := register(t, l)
+	session := open(t, l)
 	nodes[0].before(hang(t))
 	cluster.lead(nodes[1].addr)
 	for name, call := range map[string]func(context.Context) error{
 		"heartbeat": func(ctx context.Context) error {
-			_, err := l.Heartbeat(ctx, job.Heartbeat{Session: ref})
+			_, err := l.Heartbeat(ctx, job.Heartbeat{Session: session})
 			return err
 		},
-		"report": func(ctx context.Context) error { _, err := l.Report(ctx, job.Report{Session: ref}); return err },
+		"report": func(ctx context.Context) error { _, err := l.Report(ctx, job.Report{Session: session}); return err },
 		"poll": func(ctx context.Context) error {
-			_, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(50 * time.Millisecond)})
-			return err
-		},
-		"register": func(ctx context.Context) error {
-			_, err := l.Register(ctx, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 4})
+			_, err := l.Poll(ctx, job.Poll{Session: session, Wait: job.Duration(50 * time.Millisecond)})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes[1].before(hintTo(nodes[0].addr))
-			begin := time.Now()
-			err := call(t.Context())
-			wantCode(t, err, job.CodeOutcomeUnknown) // of the one that the other takes for the leader
-			if d := time.Since(begin); d < 200*time.Millisecond {
-				t.Errorf("gave up after %s", d)
-			}
+			wantCode(t, call(t.Context()), job.CodeOutcomeUnknown) // of the one that the other takes for the leader
 			nodes[1].before(nil)
 			took(nodes)
 			if err := call(t.Context()); err != nil {
-				wantCode(t, err, job.CodeSessionUnknown)
+				t.Error(err)
 			}
 			if got := took(nodes); got[0] != 0 {
 				t.Errorf("the hung node was asked first again: %v", got)
@@ -461,7 +464,8 @@ func TestHungNode(t *testing.T) {
 			one := newLeader(t, nodes[:1])
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			if _, err := one.Heartbeat(ctx, job.Heartbeat{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), nodes[0].addr) {
+			_, err := one.Heartbeat(ctx, job.Heartbeat{})
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), nodes[0].addr) {
 				t.Error(err)
 			}
 		})
@@ -472,12 +476,13 @@ func TestHungNode(t *testing.T) {
 func TestGivenUpPoll(t *testing.T) {
 	_, nodes := startNodes(t, 2)
 	l := newLeader(t, nodes)
-	ref := register(t, l)
+	session := open(t, l)
 	polling := make(chan struct{}, 1)
 	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { polling <- struct{}{}; return false })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-polling; cancel() }()
-	if _, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(time.Minute)}); !errors.Is(err, context.Canceled) {
+	_, err := l.Poll(ctx, job.Poll{Session: session, Wait: job.Duration(time.Minute)})
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if got := l.Current(); got != "http://"+nodes[0].addr {
@@ -494,11 +499,12 @@ func TestCallsDoNotWaitForEachOther(t *testing.T) {
 	var conns sync.Map
 	nodes[0].before(func(_ http.ResponseWriter, r *http.Request) bool { conns.Store(r.RemoteAddr, true); return false })
 	l := newLeader(t, nodes)
-	ref := register(t, l)
+	session := open(t, l)
 	ctx, cancel := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		if _, err := l.Poll(ctx, job.Poll{Session: ref, Wait: job.Duration(time.Minute)}); !errors.Is(err, context.Canceled) {
+		_, err := l.Poll(ctx, job.Poll{Session: session, Wait: job.Duration(time.Minute)})
+		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
@@ -506,10 +512,11 @@ func TestCallsDoNotWaitForEachOther(t *testing.T) {
 	for i := range 4 {
 		quick.Go(func() {
 			for n := range 50 {
-				if _, err := l.Heartbeat(ctx, job.Heartbeat{Session: ref}); err != nil {
+				if _, err := l.Heartbeat(ctx, job.Heartbeat{Session: session}); err != nil {
 					t.Error(err)
 				}
-				if _, err := l.Report(ctx, job.Report{Session: ref, Results: []job.Result{{Fence: uint64(i*100 + n), Run: job.RunKey{Job: 1, Origin: job.OriginManual}}}}); err != nil {
+				result := job.Result{Ref: job.Ref{Fence: uint64(i*100 + n + 1)}, Outcome: job.OutcomeSucceeded}
+				if _, err := l.Report(ctx, job.Report{Session: session, Results: []job.Result{result}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -525,12 +532,12 @@ func TestCallsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// A connection that breaks off after the leader took a report in: net/http, or the worker's loop, reports again, and the fence
-// tells that it is not new.
+// A connection that breaks off after the leader took a report in: net/http, or the worker's loop, reports again, and
+// the fence tells that it is not new.
 func TestReportTwice(t *testing.T) {
 	cluster, nodes := startNodes(t, 1)
 	l := newLeader(t, nodes)
-	ref := register(t, l)
+	session := open(t, l)
 	h := api.New(none, api.Options{Workers: cluster.on(nodes[0].addr)})
 	var lose atomic.Int64
 	nodes[0].before(func(w http.ResponseWriter, r *http.Request) bool {
@@ -543,19 +550,24 @@ func TestReportTwice(t *testing.T) {
 	cluster.add(2)
 	var runs []job.Assignment
 	for len(runs) < 2 {
-		r, err := l.Poll(t.Context(), job.Poll{Session: ref, Acked: uint64(len(runs)), Free: 2 - len(runs), Wait: job.Duration(time.Second)})
+		r, err := l.Poll(t.Context(), job.Poll{Session: session, Types: []job.Type{job.TypeHTTP}, Free: 2 - len(runs),
+			Wait: job.Duration(time.Second)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		runs = append(runs, r.Assignments...)
+		runs, session = append(runs, r.Runs...), r.Session
 	}
 	report := func(a job.Assignment) (job.ReportReply, error) {
-		return l.Report(t.Context(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}})
+		result := job.Result{Ref: job.Ref{Fence: a.Fence}, Outcome: job.OutcomeSucceeded}
+		return l.Report(t.Context(), job.Report{Session: session, Results: []job.Result{result}})
+	}
+	again := func(reply job.ReportReply, a job.Assignment) bool {
+		return len(reply.Results) == 1 && reply.Results[0].Fence == a.Fence && reply.Results[0].Status == job.StatusGone
 	}
 	// On a connection that was in use before: net/http sends it again.
 	lose.Store(1)
 	reply, err := report(runs[0])
-	if err != nil || len(reply.Acks) != 1 || reply.Acks[0] != (job.Ack{Fence: runs[0].Fence, Stale: true}) {
+	if err != nil || !again(reply, runs[0]) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	// On a new one it does not; the worker's loop does.
@@ -564,27 +576,13 @@ func TestReportTwice(t *testing.T) {
 	if _, err := report(runs[1]); job.CodeOf(err) != job.CodeOutcomeUnknown {
 		t.Error(err)
 	}
-	if reply, err = report(runs[1]); err != nil || reply.Acks[0] != (job.Ack{Fence: runs[1].Fence, Stale: true}) {
+	if reply, err = report(runs[1]); err != nil || !again(reply, runs[1]) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	for i, r := range cluster.history() {
 		if n := cluster.reported[r.Fence]; i >= 2 || r.Status != job.RunSucceeded || n != 2 {
 			t.Errorf("%+v, reported %d times", r, n)
 		}
-	}
-}
-
-// A registration is not sent twice behind the worker's back: the second would release what the first was given.
-func TestRegisterOnce(t *testing.T) {
-	_, nodes := startNodes(t, 1)
-	l := newLeader(t, nodes)
-	register(t, l)
-	nodes[0].before(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
-	took(nodes)
-	_, err := l.Register(t.Context(), job.Register{Worker: "w"})
-	wantCode(t, err, job.CodeOutcomeUnknown)
-	if got := took(nodes); got[0] != 1 {
-		t.Errorf("sent %d times", got[0])
 	}
 }
 
@@ -608,8 +606,8 @@ func TestLeaderTLS(t *testing.T) {
 	trust.NextProtos = []string{"carillon-raft"} // a config that serves both
 	l := client.NewLeader(addrs[:1], client.WithTLS(trust))
 	defer l.Close()
-	ref := register(t, l) // the hint is followed under TLS too
-	if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: ref}); err != nil {
+	session := open(t, l) // the hint is followed under TLS too
+	if _, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session}); err != nil {
 		t.Error(err)
 	}
 	if trust.NextProtos[0] != "carillon-raft" {
@@ -617,7 +615,8 @@ func TestLeaderTLS(t *testing.T) {
 	}
 	other := client.NewLeader(addrs, client.WithTLS(nil))
 	defer other.Close()
-	if _, err := other.Heartbeat(t.Context(), job.Heartbeat{}); err == nil || !strings.Contains(err.Error(), "certificate") {
+	_, err := other.Heartbeat(t.Context(), job.Heartbeat{})
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("%v", err)
 	}
 }

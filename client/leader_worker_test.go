@@ -9,17 +9,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// counter is a runner that counts.
+// counter counts attempts.
 type counter struct {
 	mu   sync.Mutex
 	runs map[uint64]int // by fence
 }
 
-func (c *counter) Run(ctx context.Context, a job.Assignment) job.Result {
+func (c *counter) run(ctx context.Context, a job.Assignment) job.Result {
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Duration(rand.IntN(3)) * time.Millisecond):
@@ -40,7 +40,10 @@ func (c *counter) count() int {
 func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
 	t.Helper()
 	c = &counter{runs: map[uint64]int{}}
-	w, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32, Runners: map[job.Type]executor.Runner{job.TypeHTTP: c}, Groups: executor.OneGroup(newLeader(t, nodes))})
+	l := newLeader(t, nodes)
+	l.Hurry(time.Second)
+	w, err := worker.New(worker.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32,
+		Types: []job.Type{job.TypeHTTP}, Groups: worker.OneGroup(l), Do: c.run})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +92,6 @@ func TestWorkerOverHTTP(t *testing.T) {
 			nodes[round%3].srv.CloseClientConnections()
 		case 1:
 			cluster.lead("")
-			time.Sleep(5 * time.Millisecond)
 		}
 		cluster.lead(nodes[(round+1)%3].addr)
 	}

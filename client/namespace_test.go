@@ -32,8 +32,6 @@ func TestRequestsNameTheNamespace(t *testing.T) {
 	want("DELETE /api/v1/dead team-a")
 	_, _ = c.Preview(ctx, PreviewRequest{})
 	want("POST /api/v1/schedule:preview team-a")
-	_, _ = c.PullHeartbeat(ctx, "mail", job.PullBeat{})
-	want("POST /api/v1/queues/mail:heartbeat team-a")
 	_, _ = c.In("*").Calendars(ctx)
 	want("GET /api/v1/calendars *")
 	_, _ = c.In("").Runs(ctx, RunQuery{})
@@ -48,7 +46,7 @@ func TestRequestsNameTheNamespace(t *testing.T) {
 		Handler: func(context.Context, *Run) error { return nil }}
 	done := make(chan error, 1)
 	go func() { done <- worker.Run(ctx) }()
-	want("POST /api/v1/queues/mail:poll team-b")
+	want("POST /api/v1/workers:poll team-b")
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

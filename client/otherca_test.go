@@ -77,7 +77,7 @@ func TestOtherCA(t *testing.T) {
 	}
 	l := NewLeader([]string{addr}, WithLeaderToken(old))
 	defer l.Close()
-	_, err = l.Register(context.Background(), job.Register{Worker: "w"})
+	_, err = l.Poll(context.Background(), job.Poll{Worker: "w"})
 	says(err, "no longer remembers", "token create")
 	if asked.Load() {
 		t.Error("the token was shown")

@@ -122,7 +122,7 @@ func (c *Client) Granted(ctx context.Context, waiting func(error)) (Whoami, erro
 			if refusals++; refusals >= worker.MaxRefusals {
 				return who, err
 			}
-			pause = worker.RefusedPause
+			pause = grantPause / 3
 		default:
 			return who, err
 		}

@@ -1,104 +1,123 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// pullNodes are nodes of one cluster with one run. Those before the first healthy one accept and say nothing, as stopped processes do.
-type pullNodes struct {
-	healthy atomic.Int32
-	given   atomic.Bool
-	done    atomic.Int32
+// stopping is nodes of one cluster with one run. Those before the first healthy one accept and say nothing, as stopped
+// processes do.
+type stopping struct {
+	healthy     atomic.Int32
+	given, done atomic.Bool
+	busy        atomic.Int32 // reports that are answered with that it is to come later
 }
 
-func (n *pullNodes) dial(_ context.Context, _, addr string) (net.Conn, error) {
-	here, there := net.Pipe()
-	var number int32
-	fmt.Sscanf(addr, "n%d", &number) //nolint:errcheck // the test's own names
-	go func() {
-		defer there.Close()
-		in := bufio.NewReader(there)
-		for {
-			r, err := http.ReadRequest(in)
-			if err != nil {
-				return
-			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return
-			}
-			if number < n.healthy.Load() {
-				io.Copy(io.Discard, there) //nolint:errcheck // until the client hangs up
-				return
-			}
-			answer(there, "200 OK", "application/json", n.reply(r.URL.Path, body))
+func (n *stopping) RoundTrip(r *http.Request) (*http.Response, error) {
+	if int32(r.URL.Hostname()[1]-'0') < n.healthy.Load() {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	var p job.Poll
+	if strings.HasSuffix(r.URL.Path, ":poll") {
+		if err := decode(r, &p); err != nil {
+			return nil, err
 		}
-	}()
-	return here, nil
-}
-
-func (n *pullNodes) reply(path string, body []byte) string {
-	var sent struct {
-		Max  int
-		Runs []job.PullRef
 	}
-	json.Unmarshal(body, &sent) //nolint:errcheck // what it is not about stays empty
-	switch {
-	case strings.HasSuffix(path, ":poll"):
-		if sent.Max == 0 || !n.given.CompareAndSwap(false, true) {
-			time.Sleep(time.Second)
-			return `{"session":"s","lease":"30s","runs":[]}`
+	ref := job.Ref{Fence: 1}
+	answers := []job.Answer{{Ref: ref, Status: job.StatusOK}}
+	var reply any
+	switch _, verb, _ := strings.Cut(r.URL.Path, ":"); {
+	case verb == "heartbeat":
+		reply = &job.HeartbeatReply{Runs: answers}
+	case verb == "report" && n.busy.Add(-1) >= 0:
+		w := httptest.NewRecorder()
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprintf(w, `{"code":%q}`, job.CodeTooManyRequests)
+		return w.Result(), nil
+	case verb == "report":
+		n.done.Store(true)
+		reply = &job.ReportReply{Results: answers}
+	case p.Free > 0 && n.given.CompareAndSwap(false, true):
+		reply = &job.PollReply{Session: "s", Lease: job.Duration(30 * time.Second), Runs: []job.Assignment{
+			{Run: job.RunKey{Job: 1, At: 1, Origin: job.OriginManual}, Fence: 1, Type: job.TypeQueue,
+				Payload: []byte(`{"queue":"q"}`), Timeout: job.Duration(10 * time.Minute)}}}
+	default:
+		select {
+		case <-time.After(time.Duration(p.Wait)):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
 		}
-		return `{"session":"s","lease":"30s","runs":[{"run_id":"r","job_id":"j_1","fence":1,"timeout":"10m","lease":"30s"}]}`
-	case strings.HasSuffix(path, ":complete"):
-		n.done.Add(1)
+		reply = &job.PollReply{Session: "s", Lease: job.Duration(30 * time.Second)}
 	}
-	if len(sent.Runs) == 0 {
-		return `{"runs":[]}`
-	}
-	return `{"runs":[{"run_id":"r","fence":1,"status":"ok"}]}`
+	body, err := wire.MarshalMsgpack(reply)
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", client.MediaMsgpack)
+	w.Write(body)
+	return w.Result(), err
 }
 
-// Two of three nodes are stopped while a run is in hand. The worker finds the third before its lease is over, and the run is not disturbed.
+// work has a worker do the run, and says how long that took until it was reported.
+func (n *stopping) work(t *testing.T, handler func(context.Context, *client.Run) error) time.Duration {
+	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
+	w := client.Worker{Addrs: []string{"n1", "n2", "n3"}, Queue: "q", HTTPClient: &http.Client{Transport: n},
+		Clock: bubble(began), Handler: handler}
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	for !n.done.Load() {
+		time.Sleep(time.Second) // of the bubble
+	}
+	took := time.Since(began)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	return took
+}
+
+// Two of three nodes are stopped while a run is in hand. The worker finds the third before its lease is over, and the
+// run is not disturbed.
 func TestWorkerPassesOverStoppedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &pullNodes{}
-		n.healthy.Store(1)
-		ctx, cancel := context.WithCancel(t.Context())
-		began := time.Now()
-		w := client.Worker{Addrs: []string{"n1", "n2", "n3"}, Queue: "q", Clock: func() time.Duration { return time.Since(began) },
-			HTTPClient: &http.Client{Transport: &http.Transport{DialContext: n.dial, DisableKeepAlives: true}},
-			Handler: func(ctx context.Context, _ *client.Run) error {
-				n.healthy.Store(3)
-				select {
-				case <-ctx.Done():
-					t.Errorf("the run was stopped after %s: %v", time.Since(began), context.Cause(ctx))
-				case <-time.After(5 * time.Minute):
-				}
-				return nil
-			}}
-		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
-		for n.done.Load() == 0 {
-			time.Sleep(time.Second)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+		n := &stopping{}
+		n.work(t, func(ctx context.Context, _ *client.Run) error {
+			n.healthy.Store(3)
+			select {
+			case <-ctx.Done():
+				t.Errorf("the run was stopped: %v", context.Cause(ctx))
+			case <-time.After(5 * time.Minute):
+			}
+			return nil
+		})
+	})
+}
+
+// A node that has had too much says for how long to stay away.
+func TestWorkerStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &stopping{}
+		n.busy.Store(1)
+		if took := n.work(t, func(context.Context, *client.Run) error { return nil }); took < 30*time.Second {
+			t.Errorf("reported after %s", took)
 		}
 	})
 }
+
+// bubble is the clock of a bubble that began then.
+type bubble time.Time
+
+func (bubble) Now() time.Time           { return time.Now() }
+func (b bubble) Elapsed() time.Duration { return time.Since(time.Time(b)) }

@@ -2,12 +2,12 @@ package client_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,7 +20,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 	carillon "github.com/carillon-scheduler/carillon/node"
 )
@@ -181,7 +183,7 @@ func TestWorkerResults(tt *testing.T) {
 		"panics":    {job.ReasonExhausted, "panic: oh"},
 		"exits":     {job.ReasonExhausted, "ended its goroutine"},
 		"silent":    {job.ReasonExhausted, "without saying why"},
-		"slow":      {job.ReasonTimeout, "timeout"},
+		"slow":      {job.ReasonTimeout, "timed out after 1s"},
 	} {
 		if d := t.await(runs[name].RunID, job.RunDead); d.Reason != want.reason || !strings.Contains(d.Error, want.text) {
 			t.Errorf("%s: %s %q", name, d.Reason, d.Error)
@@ -233,64 +235,57 @@ func TestWorkerCancelAndReplace(tt *testing.T) {
 	}
 }
 
-func TestWorkerDrains(tt *testing.T) {
-	t := withNode(tt, lasting(2*time.Minute))
-	begun, finish := make(chan struct{}), make(chan struct{})
-	stop := t.work(client.Worker{Concurrency: 1, Handler: func(ctx context.Context, _ *client.Run) error {
-		close(begun)
-		<-finish
-		return ctx.Err()
-	}})
-	r := t.run("a", nil)
-	<-begun
-	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
-	second := t.run("b", nil)
-	time.Sleep(50 * time.Millisecond)
-	close(finish)
-	<-stopped
-	t.await(r.RunID, job.RunSucceeded)
-	if d, err := t.c.GetRun(t.Context(), second.RunID); err != nil || d.Status != job.RunPending || d.Attempt != 0 {
-		t.Errorf("%+v, %v", d.Run, err)
-	}
+// decode reads a message of the worker protocol, and leaves it where it was.
+func decode(r *http.Request, m any) error {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return cmp.Or(err, wire.UnmarshalMsgpack(body, m))
 }
 
-// A run is in an answer that is lost, and its worker stops while no node answers. It learns of the run as soon as one does, and gives it back: it is not
-// lost, though it may be delivered only once.
-func TestWorkerCollectsWhatItWasGiven(tt *testing.T) {
-	t := withNode(tt, lasting(2*time.Minute))
-	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(&url.URL{Scheme: "http", Host: t.addr})
-		r.Out.Header.Del("Accept-Encoding")
-	}}
-	given := make(chan struct{})
-	var refused atomic.Int32
+// proxy is a node that asks the real one, if ask says so, and answers if answer does.
+func (t *nodeTest) proxy(ask func(*http.Request) bool, answer func(verb string, body []byte) bool) (addr string) {
+	to := &httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		ModifyResponse: func(r *http.Response) error {
+			body, err := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if _, verb, _ := strings.Cut(r.Request.URL.Path, ":"); err == nil && answer != nil && !answer(verb, body) {
+				err = errors.New("lost")
+			}
+			return err
+		}}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-given:
-			if refused.Add(1) <= 3 {
-				w.WriteHeader(http.StatusBadGateway)
-				return
-			}
-			to.ServeHTTP(w, r)
-		default:
-			answer := httptest.NewRecorder()
-			to.ServeHTTP(answer, r)
-			if strings.Contains(answer.Body.String(), `"run_id"`) {
-				close(given)
-				<-r.Context().Done()
-				return
-			}
-			maps.Copy(w.Header(), answer.Header())
-			w.WriteHeader(answer.Code)
-			_, _ = w.Write(answer.Body.Bytes())
+		if ask != nil && !ask(r) {
+			w.WriteHeader(http.StatusBadGateway)
+			return
 		}
+		to.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	stop := t.work(client.Worker{Name: "stopped", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: func(context.Context, *client.Run) error {
-		t.Error("it was started")
-		return nil
-	}})
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// The first answer with a run is lost, and its worker stops while no node answers. It learns of the run as soon as one
+// does, and gives it back: it is not lost, though it may be delivered only once.
+func TestWorkerCollectsWhatItWasGiven(tt *testing.T) {
+	t := withNode(tt, lasting(2*time.Minute))
+	given := make(chan struct{})
+	var refused atomic.Int32
+	addr := t.proxy(func(r *http.Request) bool { return !wait.Closed(given) || refused.Add(1) > 3 },
+		func(verb string, body []byte) bool {
+			var r job.PollReply
+			if verb != "poll" || wire.UnmarshalMsgpack(body, &r) != nil || len(r.Runs) == 0 || wait.Closed(given) {
+				return true
+			}
+			close(given)
+			return false
+		})
+	stop := t.work(client.Worker{Name: "stopped", Addrs: []string{addr},
+		Handler: func(context.Context, *client.Run) error {
+			t.Error("it was started")
+			return nil
+		}})
 	r := t.run("a", func(s *job.Spec) { s.Delivery, s.Retry = job.DeliverAtMostOnce, job.Retry{} })
 	<-given
 	stop()
@@ -300,129 +295,42 @@ func TestWorkerCollectsWhatItWasGiven(tt *testing.T) {
 	}
 }
 
-// cutOff is a proxy to a node that can be closed for a while.
-func (t *nodeTest) cutOff() (addr string, closed *atomic.Bool) {
-	closed = &atomic.Bool{}
-	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) },
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if closed.Load() {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		to.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	return strings.TrimPrefix(s.URL, "http://"), closed
-}
-
-// A worker that is cut off stops its handlers before the leader gives their runs away, and its late result does not count.
+// A worker that is cut off stops its handlers before the leader gives their runs away, and its late result does not
+// count.
 func TestWorkerLosesItsLease(tt *testing.T) {
 	t := withNode(tt)
-	addr, closed := t.cutOff()
-	var highest atomic.Uint64
-	lost := make(chan error, 1)
-	var lostAt, nextAt atomic.Int64
-	t.work(client.Worker{Name: "cut-off", Addrs: []string{addr}, Handler: func(ctx context.Context, r *client.Run) error {
-		closed.Store(true)
-		<-ctx.Done()
-		lostAt.Store(time.Now().UnixNano())
-		lost <- context.Cause(ctx)
-		return nil // it says that it succeeded
-	}})
+	var closed atomic.Bool
+	addr := t.proxy(func(*http.Request) bool { return !closed.Load() }, nil)
+	var order, highest atomic.Uint64
+	lost, runs := make(chan uint64, 1), make(chan struct{})
+	stop := t.work(client.Worker{Name: "cut-off", Addrs: []string{addr},
+		Handler: func(ctx context.Context, r *client.Run) error {
+			closed.Store(true)
+			close(runs)
+			<-ctx.Done()
+			lost <- order.Add(1)
+			if err := context.Cause(ctx); err != client.ErrLeaseLost { //nolint:errorlint // it is not wrapped
+				t.Errorf("it ended because of %v", err)
+			}
+			return nil // it says that it succeeded
+		}})
 	r := t.run("a", func(s *job.Spec) { s.Retry.Base = job.Duration(10 * time.Millisecond) })
-	if err := <-lost; err != client.ErrLeaseLost {
-		t.Errorf("it ended because of %v", err)
-	}
+	<-runs
+	var begun atomic.Uint64
 	t.work(client.Worker{Name: "other", Handler: func(_ context.Context, r *client.Run) error {
-		nextAt.Store(time.Now().UnixNano())
+		begun.Store(order.Add(1))
 		highest.Store(r.Fence)
 		return nil
 	}})
 	d := t.await(r.RunID, job.RunSucceeded)
-	closed.Store(false)
-	if d.Worker != "other" || d.Fence != highest.Load() || len(d.Attempts) != 2 || d.Attempts[1].Reason != job.ReasonWorkerLost {
-		t.Errorf("%+v", d)
-	}
-	if nextAt.Load() < lostAt.Load() {
+	if first := <-lost; first > begun.Load() {
 		t.Error("the other one began before the first one had stopped")
 	}
-	time.Sleep(300 * time.Millisecond)
-	if after := t.await(r.RunID, job.RunSucceeded); after.Fence != d.Fence || len(after.Attempts) != 2 {
-		t.Errorf("%+v", after)
-	}
-}
-
-// The answer to a poll arrives after the lease it speaks of: the run is not started, because another worker has it by now.
-func TestWorkerDoubtsALateAnswer(tt *testing.T) {
-	t := withNode(tt)
-	t.run("warm-up", nil) // so that the queue is known
-	var late atomic.Bool
-	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) }}
-	delivered := make(chan struct{})
-	release := make(chan struct{})
-	to.ModifyResponse = func(r *http.Response) error {
-		if strings.HasSuffix(r.Request.URL.Path, ":poll") && late.Load() && r.ContentLength > 300 {
-			late.Store(false)
-			close(delivered)
-			<-release
-		}
-		return nil
-	}
-	s := httptest.NewServer(to)
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	var begun sync.Map
-	handler := func(name string) func(context.Context, *client.Run) error {
-		return func(_ context.Context, r *client.Run) error {
-			begun.Store(r.JobName+" "+name, true)
-			return nil
-		}
-	}
-	t.work(client.Worker{Name: "late", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: handler("late")})
-	for _, ok := begun.Load("warm-up late"); !ok; _, ok = begun.Load("warm-up late") {
-		time.Sleep(10 * time.Millisecond)
-	}
-	late.Store(true)
-	r := t.run("a", func(s *job.Spec) { s.Retry.Base = job.Duration(10 * time.Millisecond) })
-	<-delivered
-	t.work(client.Worker{Name: "other", Handler: handler("other")})
-	t.await(r.RunID, job.RunSucceeded)
-	close(release)
-	after := t.run("b", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
-	t.await(after.RunID, job.RunSucceeded)
-	time.Sleep(300 * time.Millisecond)
-	if _, twice := begun.Load("a late"); twice {
-		t.Error("it was started after it had been taken back")
-	}
-	if d := t.await(r.RunID, job.RunSucceeded); d.Worker != "other" || len(d.Attempts) != 2 {
+	closed.Store(false)
+	stop() // it has handed in what it had
+	if d = t.await(r.RunID, job.RunSucceeded); d.Worker != "other" || d.Fence != highest.Load() ||
+		len(d.Attempts) != 2 || d.Attempts[1].Reason != job.ReasonWorkerLost {
 		t.Errorf("%+v", d)
-	}
-}
-
-// The very first answer that has a run in it gets lost. The worker can say so, because it had an answer before: it gets the run again, and at
-// once, though this one is to be delivered at most once.
-func TestWorkerGetsItsFirstRunAgain(tt *testing.T) {
-	t := withNode(tt, lasting(2*time.Minute))
-	r := t.run("a", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
-	var lost atomic.Bool
-	to := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: t.addr}) },
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
-	to.ModifyResponse = func(r *http.Response) error {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return err
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if bytes.Contains(body, []byte(`"run_id"`)) && lost.CompareAndSwap(false, true) {
-			return errors.New("lost")
-		}
-		return nil
-	}
-	s := httptest.NewServer(to)
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	t.work(client.Worker{Name: "w", Addrs: []string{strings.TrimPrefix(s.URL, "http://")}, Handler: func(context.Context, *client.Run) error { return nil }})
-	if d := t.await(r.RunID, job.RunSucceeded); !lost.Load() || len(d.Attempts) != 1 || d.Attempt != 1 {
-		t.Errorf("lost %v: %+v", lost.Load(), d)
 	}
 }
 

@@ -50,7 +50,8 @@ type shell struct {
 	wrap   func(api.Backend) api.Backend
 	worker *apitest.Worker
 
-	running, died string // runs of hello: one that runs, and one that died of its last attempt
+	running, died string    // runs of hello: one that runs, and one that died of its last attempt
+	began         time.Time // when an attempt did
 }
 
 func newShell(t *testing.T) *shell {
@@ -109,7 +110,8 @@ func (s *shell) must(args ...string) {
 var lived struct {
 	once          sync.Once
 	dir           string
-	worker        job.Register
+	worker        job.Poll // with its session
+	beat          job.Heartbeat
 	running, died string
 }
 
@@ -122,17 +124,29 @@ func (s *shell) populate() {
 		s.t.Fatal(err)
 	}
 	s.running, s.died = lived.running, lived.died
-	s.open(dir, noon, lived.worker)
+	workers := s.open(dir, noon).Options.Workers
 	s.t.Cleanup(s.stop)
+	p := lived.worker
+	for range 2 { // for a session of this leader, and with it
+		r, err := workers.Poll(s.t.Context(), p)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		p.Session = r.Session
+	}
+	if _, err := workers.Heartbeat(s.t.Context(), lived.beat); err != nil {
+		s.t.Fatal(err)
+	}
+	s.worker = &apitest.Worker{Session: p.Session, Workers: workers}
 }
 
 // liveADay makes what populate copies.
 func liveADay(t *testing.T) {
 	s := newShell(t)
 	dir := filepath.Join(scratch, "lived")
-	worker := job.Register{Worker: "w1", Secret: "s", Types: []job.Type{job.TypeHTTP, job.TypeShell},
+	worker := job.Poll{Worker: "w1", Secret: "s", Types: []job.Type{job.TypeHTTP, job.TypeShell},
 		Tags: map[string]string{"zone": "a"}, Slots: 1}
-	s.open(dir, noon.Add(-26*time.Hour), worker)
+	s.worker = s.open(dir, noon.Add(-26*time.Hour)).Register(t, worker)
 	s.must("submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2",
 		"--body", `{"n":1}`, "--tag", "team=a", "--max-retries", "1")
 	a := s.nextRun()
@@ -140,7 +154,8 @@ func liveADay(t *testing.T) {
 	s.end(a, 1200*time.Millisecond, job.Result{Outcome: job.OutcomeSucceeded})
 	s.stop()
 
-	s.open(dir, noon.Add(-39*time.Second), worker) // all that was due is missed, and the last of it runs now
+	// All that was due is missed, and the last of it runs now.
+	s.worker = s.open(dir, noon.Add(-39*time.Second)).Register(t, worker)
 	s.must("submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell",
 		"make report", "--overlap", "queue", "--max-retries", "5", "--deadline", "1h")
 	a = s.worker.Take(t)
@@ -158,8 +173,9 @@ func liveADay(t *testing.T) {
 	a = s.nextRun()
 	s.begin(a, 2*time.Millisecond)
 	lived.running = a.Run.String()
-	worker.Incarnation = s.worker.Session.Incarnation
-	worker.Held = []job.Held{{Run: a.Run, Fence: a.Fence, StartedAt: job.At(s.node().Clock.Now())}}
+	ran := job.Duration(noon.Sub(s.began))
+	worker.Session, worker.Secret = s.worker.Session, ""
+	lived.beat = job.Heartbeat{Session: worker.Session, Runs: []job.Beat{{Ref: job.Ref{Fence: a.Fence}, Ran: &ran}}}
 	s.advance(noon.Sub(s.node().Clock.Now()))
 	s.stop()
 	lived.dir, lived.worker = dir, worker
@@ -172,15 +188,15 @@ func (s *shell) stop() {
 	}
 }
 
-// open starts the node of the shell in a directory, with a worker.
-func (s *shell) open(dir string, at time.Time, worker job.Register) {
+// open starts the node of the shell in a directory.
+func (s *shell) open(dir string, at time.Time) *apitest.Node {
 	s.t.Helper()
 	n, err := apitest.Open(dir, apitest.At(at))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.node = func() *apitest.Node { return n }
-	s.worker = n.Register(s.t, worker)
+	return n
 }
 
 func (s *shell) hello() job.Job {
@@ -214,13 +230,15 @@ func (s *shell) advance(d time.Duration) {
 func (s *shell) begin(a job.Assignment, after time.Duration) {
 	s.t.Helper()
 	s.advance(after)
-	s.worker.Begin(s.t, a, job.At(s.node().Clock.Now()))
+	s.began = s.node().Clock.Now()
+	s.advance(time.Millisecond)
+	s.worker.Begin(s.t, a)
 }
 
 func (s *shell) end(a job.Assignment, after time.Duration, r job.Result) {
 	s.t.Helper()
-	r.StartedAt = job.At(s.node().Clock.Now())
-	s.advance(after)
+	r.StartedAt = job.At(s.began)
+	s.advance(after - time.Millisecond)
 	r.FinishedAt = job.At(s.node().Clock.Now())
 	s.worker.Report(s.t, a, r)
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/values"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/executor/meters"
-	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/internal/dirlock"
 	"github.com/carillon-scheduler/carillon/internal/egress"
 	"github.com/carillon-scheduler/carillon/internal/statedir"
 	"github.com/carillon-scheduler/carillon/internal/systemd"
 	"github.com/carillon-scheduler/carillon/internal/undumpable"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -314,17 +314,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	if cfg.Token != "" {
 		opts = append(opts, client.WithLeaderToken(cfg.Token))
 	}
-	var once sync.Once
-	groups := remote.Find(ctx, remote.Options{Addrs: cfg.Join, Leader: opts, Registered: func(s job.Session) {
-		once.Do(func() {
-			manager.Ready("registered")
-			types := strings.Join(cfg.Executors, ", ")
-			text := fmt.Sprintf("carillon worker %s registered: %d slots for %s, leader of term %d",
-				me.Name, cfg.Slots, types, s.Term)
-			notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots, "executors",
-				types, "term", s.Term)
-		})
-	}})
+	groups := client.FindGroups(ctx, cfg.Join, opts...)
 	defer groups.Close()
 	m := meters.New(cfg.Vers, cfg.types())
 	stop, err := m.Listen(cfg.MetricsListen, log)
@@ -332,12 +322,21 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 		return err
 	}
 	defer stop()
-	w, err := executor.New(executor.Options{
+	var once sync.Once
+	w, err := executor.NewWorker(worker.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
-		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Runners: tools.Runners,
-		Groups: groups, OnAttempt: m.Attempt,
-		Logger: log, DrainTimeout: cfg.Drain, MaxRefusals: executor.MaxRefusals,
-	})
+		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Groups: groups, Ended: m.Attempt, Logger: log,
+		DrainTimeout: cfg.Drain, MaxRefusals: worker.MaxRefusals,
+		Opened: func(uint32) {
+			once.Do(func() {
+				manager.Ready("registered")
+				types := strings.Join(cfg.Executors, ", ")
+				text := fmt.Sprintf("carillon worker %s registered: %d slots for %s", me.Name, cfg.Slots, types)
+				notice(stderr, cfg.LogFormat, text, "worker registered", "worker", me.Name, "slots", cfg.Slots,
+					"executors", types)
+			})
+		},
+	}, tools.Runners)
 	if err != nil {
 		return err
 	}
@@ -347,8 +346,8 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	})
 	defer quiet()
 	doing.Store(func() string {
-		busy, slots := w.Stats()
-		return fmt.Sprintf("%d of %d slots busy", busy, slots)
+		is := w.Standing()
+		return fmt.Sprintf("%d of %d slots busy", is.Busy, is.Slots)
 	})
 	return w.Run(ctx)
 }

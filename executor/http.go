@@ -364,7 +364,7 @@ func judge(resp *http.Response, p job.HTTPPayload, m *mask.Masker, stop func()) 
 	if len(read) == limit {
 		kept = m.Head(string(read))
 	}
-	r := job.Result{Output: head(kept, job.MaxOutputBytes)}
+	r := job.Result{Output: job.Head(kept, job.MaxOutputBytes)}
 	if p.ExpectStatus.Contains(resp.StatusCode) {
 		if err != nil {
 			r.Outcome, r.Error = job.OutcomeFailed, fmt.Sprintf("status %s, but the connection broke in the middle "+
@@ -380,7 +380,7 @@ func judge(resp *http.Response, p job.HTTPPayload, m *mask.Masker, stop func()) 
 		}
 		if isRedirect(resp.StatusCode) && resp.Header.Get("Location") != "" {
 			r.Error += ": redirects are not followed for " + requestKind(resp.Request)
-		} else if text := strings.TrimSpace(head(kept, errorBodyBytes)); text != "" {
+		} else if text := strings.TrimSpace(job.Head(kept, errorBodyBytes)); text != "" {
 			r.Error += ": " + text
 		}
 		r.RetryAfter = job.Duration(retryAfter(resp.Header.Get("Retry-After"), time.Now()))

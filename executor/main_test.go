@@ -54,3 +54,5 @@ func within(t *testing.T, d time.Duration) context.Context {
 	t.Cleanup(stop)
 	return ctx
 }
+
+func last[T any](s []T) T { return s[len(s)-1] }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -62,7 +63,7 @@ func (s *Shell) note(a job.Assignment, mark string) (*groupNote, error) {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
 	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence,
-		Run: a.Run.String(), Mark: mark, path: filepath.Join(s.o.Dir, keyOf(a).String()+noteSuffix)}
+		Run: a.Run.String(), Mark: mark, path: filepath.Join(s.o.Dir, worker.KeyOf(&a).String()+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
 	}

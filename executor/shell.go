@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carillon-scheduler/carillon/internal/mask"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -147,7 +148,7 @@ func (s *Shell) Run(ctx context.Context, a job.Assignment) job.Result {
 // run carries out a command; stdin is nil for none, and for a command that a job chose.
 func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, stdin []byte) job.Result {
 	out := newTailBuffer(liveBytes)
-	watchable(ctx, out)
+	worker.Show(ctx, out.since)
 	mark := newMark()
 	namespace := cmp.Or(a.Namespace, job.DefaultNamespace)
 	who, err := s.identity(p, namespace)
@@ -206,7 +207,7 @@ func (s *Shell) run(ctx context.Context, p job.ShellPayload, a job.Assignment, s
 	if err != nil && group != nil && group.killed() {
 		err = fmt.Errorf("%w: it used more memory than allowed (%s)", err, l.Limits.Memory)
 	}
-	r := job.Result{Outcome: job.OutcomeSucceeded, Output: tail(string(out.Bytes()), job.MaxOutputBytes)}
+	r := job.Result{Outcome: job.OutcomeSucceeded, Output: job.Tail(string(out.Bytes()), job.MaxOutputBytes)}
 	if err != nil {
 		r.Outcome, r.Error = job.OutcomeFailed, err.Error()
 		r.Permanent = cmd.ProcessState.ExitCode() == exitPermanent
@@ -278,7 +279,7 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 		}
 	}
 	if s.cgroups != nil {
-		if group, err = s.cgroups.open(keyOf(a).String(), l.Limits); err != nil {
+		if group, err = s.cgroups.open(worker.KeyOf(&a).String(), l.Limits); err != nil {
 			return nil, nil, err
 		}
 		l.Cgroups, l.Held = group.procs(), true

@@ -92,7 +92,7 @@ func (a *applier) claimedRow(k job.RunKey, fence uint64) (*store.Row, *store.Sta
 	var err error
 	row, s := &a.scratch.row, &a.scratch.state
 	*row, ok, err = a.b.Run(k)
-	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) && !mutant.On(mutant.PullLate) ||
+	if err != nil || !ok || row.Fence != fence && !mutant.On(mutant.SkipFence) ||
 		row.Status != job.RunClaimed && row.Status != job.RunCanceling {
 		return nil, nil, p, err
 	}

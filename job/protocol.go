@@ -1,54 +1,60 @@
 package job
 
-import "encoding/json"
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+)
 
-// What a worker and the leader say to each other: register, poll, heartbeat, report. On the leader's own node it is a
-// function call, elsewhere HTTP; the words are the same.
+// The worker protocol: what a worker and the leader say to each other. docs/worker-protocol.md describes it for those
+// who write a worker. On the leader's own node the messages are arguments of function calls, elsewhere they travel over
+// HTTP as JSON or msgpack.
 
-// SessionRef names a session: a worker, its incarnation and the leader's term, and which of the worker's registrations
-// made it what it is.
-type SessionRef struct {
-	Worker       string `json:"worker"`
-	Incarnation  uint64 `json:"incarnation"`
-	Group        uint32 `json:"group,omitempty"` // the Raft group whose leader it is with; terms are the group's
-	Term         uint64 `json:"term"`
-	Registration uint64 `json:"registration,omitempty"`
-	// Secret proves, on a cluster that asks for tokens, that the registration was this caller's.
-	Secret string `json:"secret,omitempty"`
+// Ref names a claim: by the opaque text that a poll was answered with, or, in a message that has its session, by the
+// fence alone.
+type Ref struct {
+	Claim string `json:"claim,omitempty"`
+	Fence uint64 `json:"fence,omitempty"`
+	Run   RunKey `json:"-"` // of a claim that was read
 }
 
-// Register opens a session. Incarnation 0 means a new process: the leader issues a number. What an older incarnation
-// held it releases at once if this process has the same secret, and is refused until that one's lease has ended if it
-// has another. A worker that merely moves to a new leader keeps its incarnation and names what it holds.
-//
-// A registration may be on its way for long after its worker gave up waiting for the answer and made another. So a
-// worker counts them (Registration), and names the leader's Term together with its incarnation; one who does not know
-// them yet is told, and nothing else happens (Session.Again). What names both was sent to this leader by this process;
-// and of two such the one with the lower number came late.
-type Register struct {
-	Worker      string            `json:"worker"`
-	Secret      string            `json:"secret"` // one living process at a time has it: it proves which one this is
-	Incarnation uint64            `json:"incarnation,omitempty"`
-	Namespace   string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
-	Types       []Type            `json:"types"`
-	Tags        map[string]string `json:"tags,omitempty"`
-	Slots       int               `json:"slots"`              // how many runs it takes, with those not started
-	Prefetch    int               `json:"prefetch,omitempty"` // how many of them wait: they are claimed, not started
-	Held        []Held            `json:"held,omitempty"`
-	Version     string            `json:"version,omitempty"`
-	Where       string            `json:"where,omitempty"` // host, process and directory, for those who look for it
+// Poll asks for runs.
+type Poll struct {
+	Session string   `json:"session,omitempty"` // from the last answer; empty: open one
+	Worker  string   `json:"worker,omitempty"`
+	Free    int      `json:"free"`           // how many runs there is room for
+	Wait    Duration `json:"wait,omitempty"` // how long to wait for the first one
+	Hold    Duration `json:"hold,omitempty"` // how long the offer stands after the answer
+	Leave   bool     `json:"leave,omitempty"`
 
+	// Secret makes the name the worker's own. Only the poll that opens a session has it: of two living processes only
+	// one knows it.
+	Secret string `json:"secret,omitempty"`
+
+	Namespace string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
+	Types     []Type            `json:"types,omitempty"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	Slots     int               `json:"slots,omitempty"`    // how many runs it takes in all, with those not started
+	Prefetch  int               `json:"prefetch,omitempty"` // how many of them wait for another one to end
+	Version   string            `json:"version,omitempty"`
+	Where     string            `json:"where,omitempty"` // host, process and directory, for those who look for it
+	Node      *NodeRef          `json:"node,omitempty"`  // of the worker of a node, whose id is the worker's name
+
+	// Shared: the slots are offered to the leaders of other groups too, so that only polls offer any, and results that
+	// are reported free none. Told: it knows that runs wait, and is not answered for that alone.
+	Shared bool `json:"shared,omitempty"`
+	Told   bool `json:"told,omitempty"`
+
+	Queue   QueueKey `json:"-"` // that the request is for; without a name: it is for a group
+	Most    int      `json:"-"` // how many runs the worker's token allows it in all; 0: any number
 	Secrets []string `json:"-"` // that its token was granted, as the API saw
-
-	Node *NodeRef `json:"node,omitempty"` // of the worker of a node, whose id is the worker's name
-	Sole bool     `json:"-"`              // the worker of this leader's own process, in a cluster of one node
-
-	Registration uint64 `json:"registration,omitempty"` // 1, 2, …; 0: a worker that does not count is taken at its word
-	Term         uint64 `json:"term,omitempty"`         // of the leader that it is meant for
-
-	// Credit: the worker has sessions with the leaders of several groups over the same slots. Only its numbered polls
-	// offer anything; slots are what all groups have together.
-	Credit bool `json:"credit,omitempty"`
+	Sole    bool     `json:"-"` // the worker of this leader's own process, in a cluster of one node
+	From    string   `json:"-"` // the address that it came from
 }
 
 // NodeRef says which node a worker belongs to: a node works for its cluster only while it is a member of it.
@@ -60,85 +66,165 @@ type NodeRef struct {
 	Address  string `json:"address"`
 }
 
-// Session is the answer to Register.
-type Session struct {
-	SessionRef
-	TTL   Duration `json:"ttl"`
-	Again bool     `json:"again,omitempty"` // there is no session yet: register again with this incarnation and term
-}
-
-// Held is one assignment in a worker's set: received, and its result not yet acknowledged as committed.
-type Held struct {
-	Run       RunKey  `json:"run"`
-	Fence     uint64  `json:"fence"`
-	StartedAt Instant `json:"started_at,omitzero"` // zero: prefetched, not started
-}
-
-// Poll asks for work. Acked is the number of the last assignment received; the leader re-sends later ones.
-//
-// In a session with Credit a poll has a Number: 1, 2, …; 0 is the last one of a worker that leaves. Free is then how
-// many assignments beyond Acked may come, in this answer and after it, until a poll with a higher number tells
-// otherwise.
-type Poll struct {
-	Session SessionRef `json:"session"`
-	Acked   uint64     `json:"acked"`
-	Free    int        `json:"free"`
-	Wait    Duration   `json:"wait,omitempty"`
-	Number  uint64     `json:"number,omitempty"`
-	Told    bool       `json:"told,omitempty"` // it knows that runs wait: PollReply.Ready alone is no reason to answer
-}
-
-// PollReply carries assignments, in order of their numbers, and the fences of attempts that are to stop.
+// PollReply carries runs, in order of their fences, and names attempts that are to stop.
 type PollReply struct {
-	Assignments []Assignment `json:"assignments,omitempty"`
-	Cancel      []uint64     `json:"cancel,omitempty"`
-	Watch       []uint64     `json:"watch,omitempty"` // attempts whose output is watched; see Output
-
-	// Number is that of the poll, if no more than Free assignments come on its account and that of all polls before it,
-	// with those in this answer; 0: more may come. Ready is how many more runs this worker could take.
-	Number uint64 `json:"number,omitempty"`
-	Ready  int    `json:"ready,omitempty"`
+	Session string       `json:"session"`          // for the next poll, once the runs of this answer are taken
+	Opened  bool         `json:"opened,omitempty"` // it is new, and nothing else was done: poll again
+	Lease   Duration     `json:"lease"`
+	Waited  Duration     `json:"waited,omitempty"` // for runs, in this poll: a worker may count the lease from after that
+	Runs    []Assignment `json:"runs"`
+	Stop    []Stop       `json:"stop,omitempty"`
+	Watch   []Ref        `json:"watch,omitempty"` // attempts whose output is watched; see Output
+	Ready   int          `json:"ready,omitempty"` // how many more runs wait, for a worker whose slots are shared
 }
+
+// Stop names an attempt that is to end and to be reported.
+type Stop struct {
+	Ref
+	Why string `json:"why"`
+}
+
+// Why an attempt is to stop.
+const (
+	StopCanceled = "canceled" // on request, or because a newer occurrence takes its place
+	StopTimeout  = "timeout"  // it takes longer than its job allows
+)
 
 // Assignment is a committed claim on its way to its worker.
 type Assignment struct {
-	Number      uint64          `json:"number"` // grows by one on a session
-	Term        uint64          `json:"term"`
-	Run         RunKey          `json:"run"`
-	JobName     string          `json:"job_name,omitempty"`
-	Namespace   string          `json:"namespace,omitempty"` // of the job; empty: the usual one
-	Attempt     int             `json:"attempt"`
+	Claim       string
+	Fence       uint64
+	Run         RunKey
+	JobName     string
+	Namespace   string // of the job; empty: the usual one
+	Attempt     int
+	Key         string
+	Type        Type
+	Payload     json.RawMessage
+	Timeout     Duration
+	Delivery    string
+	Traceparent string
+	ClaimedAt   Instant
+	// Secrets are values that the payload has in it, and that nothing the attempt leaves may show; Hosts are those that
+	// it may talk to on their account, none: any.
+	Secrets []string
+	Hosts   []string
+}
+
+// QueueOf is the queue and the data in the payload of a run of one.
+func (a *Assignment) QueueOf() (p QueuePayload) {
+	if a.Type == TypeQueue {
+		_ = json.Unmarshal(a.Payload, &p) //nolint:errcheck // it was validated when the job was made
+	}
+	return p
+}
+
+// assignmentJSON is an assignment as workers in other languages see it.
+type assignmentJSON struct {
+	Claim       string          `json:"claim,omitempty"`
 	Fence       uint64          `json:"fence"`
-	Key         string          `json:"idempotency_key"`
 	Type        Type            `json:"type"`
-	Payload     json.RawMessage `json:"payload"`
+	RunID       string          `json:"run_id"`
+	JobID       ID              `json:"job_id"`
+	JobName     string          `json:"job_name,omitempty"`
+	Namespace   string          `json:"namespace"`
+	Queue       string          `json:"queue,omitempty"`
+	ScheduledAt Instant         `json:"scheduled_at"`
+	Attempt     int             `json:"attempt"`
+	Key         string          `json:"idempotency_key"`
+	Data        json.RawMessage `json:"data,omitempty"`    // of a run of a queue
+	Payload     json.RawMessage `json:"payload,omitempty"` // of any other
 	Timeout     Duration        `json:"timeout"`
 	Delivery    string          `json:"delivery"`
 	Traceparent string          `json:"traceparent,omitempty"`
 	ClaimedAt   Instant         `json:"claimed_at"`
-	// Secrets are values that the payload has in it, and that nothing the attempt leaves may show; Hosts are those that
-	// it may talk to on their account, none: any.
-	Secrets []string `json:"secrets,omitempty"`
-	Hosts   []string `json:"hosts,omitempty"`
+	Secrets     []string        `json:"secrets,omitempty"`
+	Hosts       []string        `json:"hosts,omitempty"`
 }
 
-// Heartbeat extends the lease of a session without a Raft write. Held is the worker's whole set; absence from it
-// counts only for assignments up to Acked.
+// MarshalJSON shows the run's id, and for a queue its name and data in place of the payload.
+func (a Assignment) MarshalJSON() ([]byte, error) {
+	v := assignmentJSON{Claim: a.Claim, Fence: a.Fence, Type: a.Type, RunID: a.Run.String(), JobID: a.Run.Job,
+		JobName: a.JobName, Namespace: cmp.Or(a.Namespace, DefaultNamespace), ScheduledAt: Instant(a.Run.At),
+		Attempt: a.Attempt, Key: a.Key, Payload: a.Payload, Timeout: a.Timeout, Delivery: a.Delivery,
+		Traceparent: a.Traceparent, ClaimedAt: a.ClaimedAt, Secrets: a.Secrets, Hosts: a.Hosts}
+	if a.Type == TypeQueue {
+		p := a.QueueOf()
+		v.Queue, v.Data, v.Payload = p.Queue, p.Data, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(&v)
+	return b.Bytes(), err
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (a *Assignment) UnmarshalJSON(b []byte) error {
+	var v assignmentJSON
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	run, err := ParseRunKey(v.RunID)
+	if err != nil {
+		return err
+	}
+	*a = Assignment{Claim: v.Claim, Fence: v.Fence, Run: run, JobName: v.JobName, Namespace: v.Namespace,
+		Attempt: v.Attempt, Key: v.Key, Type: v.Type, Payload: v.Payload, Timeout: v.Timeout, Delivery: v.Delivery,
+		Traceparent: v.Traceparent, ClaimedAt: v.ClaimedAt, Secrets: v.Secrets, Hosts: v.Hosts}
+	if a.Namespace == DefaultNamespace {
+		a.Namespace = ""
+	}
+	if a.Type == TypeQueue {
+		a.Payload, err = json.Marshal(QueuePayload{Queue: v.Queue, Data: v.Data})
+	}
+	return err
+}
+
+// Heartbeat extends the leases of the claims that it names, without a Raft write, and says nothing of others.
 type Heartbeat struct {
-	Session SessionRef `json:"session"`
-	Acked   uint64     `json:"acked"`
-	Free    int        `json:"free"`
-	Held    []Held     `json:"held,omitempty"`
-
-	Number uint64 `json:"number,omitempty"` // 1, 2, … in a session, with those not answered; 0: not counted
-	Nonce  uint64 `json:"nonce,omitempty"`  // of the last answer, 0 before the first
-	From   string `json:"-"`                // the address that it came from, as the leader saw it
+	Session string `json:"session,omitempty"`
+	Runs    []Beat `json:"runs"`
 }
 
-// HeartbeatReply names attempts that are to stop.
+// Beat names a claim in hand. Ran is how long the attempt has been running, 0s: it has not begun; without it the job's
+// timeout counts from when the run was handed out.
+type Beat struct {
+	Ref
+	Ran *Duration `json:"ran,omitempty"`
+}
+
+// HeartbeatReply answers item by item, in order.
 type HeartbeatReply struct {
-	Cancel []uint64 `json:"cancel,omitempty"`
-	Nonce  uint64   `json:"nonce,omitempty"` // for the next heartbeat
+	Lease Duration `json:"lease"`
+	Runs  []Answer `json:"runs"`
+}
+
+// Answer is what one item of a heartbeat or report comes to.
+type Answer struct {
+	Ref
+	Status   string `json:"status"`
+	Why      string `json:"why,omitempty"`
+	Repeated bool   `json:"repeated,omitempty"` // this result was committed before
+}
+
+// The answers to one item.
+const (
+	StatusOK      = "ok"      // the lease is extended, or the result is committed
+	StatusStop    = "stop"    // end it and report it; Why is why
+	StatusGone    = "gone"    // it is not the worker's any more: end it, and report nothing
+	StatusInvalid = "invalid" // the item makes no sense: forget it
+)
+
+// Report hands in results. It is answered once they are committed.
+type Report struct {
+	Session string   `json:"session,omitempty"`
+	Results []Result `json:"results"`
+}
+
+// ReportReply answers item by item, in order.
+type ReportReply struct {
+	Results []Answer `json:"results"`
 }
 
 // Outcome is how an attempt ended, as its worker saw it.
@@ -152,12 +238,35 @@ const (
 	OutcomeReturned  Outcome = 4 // never started; does not use up an attempt
 )
 
+var outcomeNames = []string{OutcomeSucceeded: "succeeded", OutcomeFailed: "failed", OutcomeCanceled: "canceled",
+	OutcomeReturned: "returned"}
+
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return ""
+}
+
+// MarshalText makes an Outcome a string in JSON.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote. What it does not know is 0: the leader refuses that item, and no other.
+func (o *Outcome) UnmarshalText(b []byte) error {
+	*o = 0
+	for i, name := range outcomeNames {
+		if name == string(b) {
+			*o = Outcome(i)
+		}
+	}
+	return nil
+}
+
 // Result is the end of one attempt.
 type Result struct {
-	Run       RunKey  `json:"run"`
-	Fence     uint64  `json:"fence"`
+	Ref
 	Outcome   Outcome `json:"outcome"`
-	Permanent bool    `json:"permanent,omitempty"`
+	Permanent bool    `json:"permanent,omitempty"` // trying again is useless
 	TimedOut  bool    `json:"timed_out,omitempty"`
 	// EgressDenied: the rules of the worker do not let jobs reach the target. It is permanent.
 	EgressDenied bool     `json:"egress_denied,omitempty"`
@@ -168,36 +277,25 @@ type Result struct {
 	FinishedAt   Instant  `json:"finished_at,omitzero"`
 }
 
-// Report hands in results. It is answered once they are committed.
-type Report struct {
-	Session SessionRef `json:"session"`
-	Results []Result   `json:"results"`
-}
-
-// Ack answers one result: committed, or refused because its fence is old. Either way the worker forgets the assignment.
-type Ack struct {
-	Fence uint64 `json:"fence"`
-	Stale bool   `json:"stale,omitempty"`
-}
-
-// ReportReply answers a Report; results that it does not name are to be reported again.
-type ReportReply struct {
-	Acks []Ack `json:"acks"`
-}
-
 // The caps on what a result may carry: it goes into the replicated log.
 const (
 	MaxErrorBytes  = 2 << 10
 	MaxOutputBytes = 4 << 10
 )
 
+// The bounds of a message.
+const (
+	MaxItems    = 1000 // claims in a heartbeat, results in a report
+	MaxPollFree = 1 << 20
+)
+
 // Output is a part of what a running attempt wrote. It goes from the worker to the leader while it is watched, and is
 // never stored.
 type Output struct {
-	Session SessionRef `json:"session"`
-	Fence   uint64     `json:"fence"`
-	Offset  int64      `json:"offset"` // of Data in all that was written; a gap was too long ago to be kept
-	Data    []byte     `json:"data"`
+	Session string `json:"session,omitempty"`
+	Ref
+	Offset int64  `json:"offset"` // of Data in all that was written; a gap was too long ago to be kept
+	Data   []byte `json:"data"`
 	// StartedAt is when the attempt began: what is watched is shown as running before the next heartbeat says so.
 	StartedAt Instant `json:"started_at,omitzero"`
 }
@@ -218,3 +316,96 @@ type RunOutput struct {
 	Text    string    `json:"text"`
 	Done    bool      `json:"done"` // the run is finished: there will be no more
 }
+
+// Session is what the text of a session says. To workers it is opaque; every leader of the group can read it.
+type Session struct {
+	Group       uint32 // whose leader wrote it
+	Cluster     uint64 // stands for its id: a backup that is restored elsewhere begins another one
+	Epoch       uint64 // of the cluster: a recovery raises it
+	Worker      string
+	Incarnation uint64 // with the name, which process
+	Owner       uint64 // what the process's secret comes to
+	Term        uint64 // of the leader that wrote it
+	Serial      uint64 // one more than that of the poll that it answers
+	Fence       uint64 // the highest that was handed out in that answer or before it
+	Nonce       uint64 // no two answers have the same
+}
+
+// Before says whether an earlier leader than another session's wrote it.
+func (s Session) Before(o Session) bool {
+	return s.Epoch < o.Epoch || s.Epoch == o.Epoch && s.Term < o.Term
+}
+
+const sessionPrefix = "s1."
+
+// String is the session as workers see it.
+func (s Session) String() string {
+	b := make([]byte, 0, 64)
+	for _, n := range []uint64{uint64(s.Group), s.Cluster, s.Epoch, s.Incarnation, s.Owner, s.Term, s.Serial, s.Fence,
+		s.Nonce} {
+		b = binary.AppendUvarint(b, n)
+	}
+	return sessionPrefix + base64.RawURLEncoding.EncodeToString(append(b, s.Worker...))
+}
+
+// ParseSession reads what Session.String wrote.
+func ParseSession(text string) (s Session, err error) {
+	bad := Invalid("session", "send the session from the last answer, or none", "this is not a session")
+	rest, ok := strings.CutPrefix(text, sessionPrefix)
+	b, err := base64.RawURLEncoding.DecodeString(rest)
+	if !ok || err != nil {
+		return s, bad
+	}
+	var group uint64
+	for _, to := range []*uint64{&group, &s.Cluster, &s.Epoch, &s.Incarnation, &s.Owner, &s.Term, &s.Serial, &s.Fence,
+		&s.Nonce} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return s, bad
+		}
+		*to, b = v, b[n:]
+	}
+	s.Group, s.Worker = uint32(group), string(b)
+	return s, nil
+}
+
+// ClaimRef names a claim among all groups: fences order the claims of one group, and two groups may have the same. To
+// clients it is an opaque string, which also spares those that read JSON numbers as floats from losing digits.
+type ClaimRef struct {
+	Run   RunKey
+	Fence uint64
+}
+
+const claimPrefix = "c_"
+
+// String is the claim as clients see it: c_<run id without its prefix>.<fence>.
+func (c ClaimRef) String() string {
+	return claimPrefix + strings.TrimPrefix(c.Run.String(), runPrefix) + "." + strconv.FormatUint(c.Fence, 32)
+}
+
+var errClaimRef = errors.New("no poll gave out this claim")
+
+// ParseClaimRef reads what ClaimRef.String wrote.
+func ParseClaimRef(s string) (ClaimRef, error) {
+	rest, ok := strings.CutPrefix(s, claimPrefix)
+	i := strings.LastIndexByte(rest, '.')
+	if !ok || i < 0 {
+		return ClaimRef{}, errClaimRef
+	}
+	run, err := ParseRunKey(runPrefix + rest[:i])
+	if err != nil {
+		return ClaimRef{}, errClaimRef
+	}
+	fence, err := strconv.ParseUint(rest[i+1:], 32, 64)
+	c := ClaimRef{Run: run, Fence: fence}
+	if err != nil || c.String() != s {
+		return ClaimRef{}, errClaimRef
+	}
+	return c, nil
+}
+
+// MaxQueueConcurrency is the highest limit that a queue can have.
+const MaxQueueConcurrency = 1_000_000
+
+// QueueName says whether a text can be the name of a queue.
+func QueueName(name string) bool { return queueRE.MatchString(name) }

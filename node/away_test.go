@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -116,7 +116,7 @@ func TestNodeWithoutReplicas(t *testing.T) {
 			})
 			n.eventually("events of the runs", func() bool { k, _ := events.seen("runs"); return k > 0 })
 			if n.keys == nil {
-				found := remote.Find(t.Context(), remote.Options{Addrs: []string{n.Addr()}})
+				found := client.FindGroups(t.Context(), []string{n.Addr()})
 				defer found.Close()
 				if list, _ := found.List(); len(list) != groups {
 					t.Errorf("a worker elsewhere finds the groups %v", list)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,9 +23,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/carillon-scheduler/carillon/api/wire"
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
 	"github.com/carillon-scheduler/carillon/internal/replica"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/port"
 )
@@ -230,17 +231,8 @@ func (t *linkTransport) TimeoutNow(id raft.ServerID, to raft.ServerAddress, a *r
 // linkWorker is the leader as the worker behind a link sees it. That of a dead node gets no work, and its results go
 // nowhere.
 type linkWorker struct {
-	executor.Leader
+	worker.Leader
 	l *link
-}
-
-func (w linkWorker) Register(ctx context.Context, r job.Register) (job.Session, error) {
-	w.l.wait()
-	if w.l.dead.Load() {
-		return job.Session{SessionRef: job.SessionRef{Worker: r.Worker, Incarnation: r.Incarnation, Term: 1 << 40},
-			TTL: job.Duration(time.Hour)}, nil
-	}
-	return w.Leader.Register(ctx, r)
 }
 
 func (w linkWorker) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
@@ -254,7 +246,7 @@ func (w linkWorker) Poll(ctx context.Context, p job.Poll) (job.PollReply, error)
 		if p.Wait > 0 {
 			<-ctx.Done()
 		}
-		return job.PollReply{}, ctx.Err()
+		return job.PollReply{Session: cmp.Or(p.Session, "dead")}, ctx.Err()
 	}
 	return a, err
 }
@@ -272,7 +264,7 @@ func (w linkWorker) Output(ctx context.Context, o job.Output) (job.OutputReply, 
 	if w.l.dead.Load() {
 		return job.OutputReply{}, nil
 	}
-	return w.Leader.(executor.OutputTaker).Output(ctx, o)
+	return w.Leader.Output(ctx, o)
 }
 
 func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
@@ -282,7 +274,7 @@ func (w linkWorker) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 	}
 	var out job.ReportReply
 	for _, res := range r.Results {
-		out.Acks = append(out.Acks, job.Ack{Fence: res.Fence})
+		out.Results = append(out.Results, job.Answer{Ref: res.Ref, Status: job.StatusOK})
 	}
 	return out, nil
 }
@@ -359,7 +351,7 @@ func (m *member) tryOpen(t *testing.T) error {
 		m.clock = &shiftedClock{start: time.Now()}
 		m.cfg.Clock = m.clock
 	}
-	m.cfg.Machine.Leader = func(w executor.Leader) executor.Leader { return linkWorker{w, l} }
+	m.cfg.Machine.Leader = func(w worker.Leader) worker.Leader { return linkWorker{w, l} }
 	n, err := Open(m.cfg)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/internal/otlp"
 	"github.com/carillon-scheduler/carillon/internal/replica"
 	"github.com/carillon-scheduler/carillon/internal/slowread"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 	"github.com/carillon-scheduler/carillon/node/disk"
@@ -313,9 +314,9 @@ type Machine struct {
 	faultpoint.Node
 	// Runners stand in for the executors of the local worker.
 	Runners     map[job.Type]executor.Runner
-	WorkerClock executor.Clock
+	WorkerClock worker.Clock
 	// Leader is put between the local worker and the leader.
-	Leader func(executor.Leader) executor.Leader
+	Leader func(worker.Leader) worker.Leader
 	Memory membudget.Limits // the zero value has the defaults
 	Unread slowread.Limits  // likewise
 	// ProposeNotice is put between the outbox and the log.

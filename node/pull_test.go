@@ -25,9 +25,9 @@ func queueSpec(name string, more ...any) map[string]any {
 }
 
 // poll polls, and again if that fails, as the documentation says: on a busy machine leaders come and go.
-func (n *testNode) poll(q job.PullPoll) (r job.PullReply) {
+func (n *testNode) poll(q job.Poll) (r job.PollReply) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		p, err := n.try("POST", "/api/v1/queues/q:poll", q)
+		p, err := n.try("POST", "/api/v1/workers:poll?queue=q", q)
 		if err == nil && p.status == http.StatusOK && json.Unmarshal(p.body, &r) == nil {
 			return r
 		}
@@ -40,10 +40,10 @@ func (n *testNode) poll(q job.PullPoll) (r job.PullReply) {
 	return r
 }
 
-func (n *testNode) complete(r job.PullRun) job.PullAnswer {
+func (n *testNode) complete(r job.Assignment) job.Answer {
 	n.t.Helper()
-	body := map[string]any{"runs": []job.PullRef{{Claim: r.Claim}}}
-	return ok[job.PullAnswers](n, "POST", "/api/v1/queues/q:complete", body).Runs[0]
+	return ok[job.ReportReply](n, "POST", "/api/v1/workers:report?queue=q", job.Report{
+		Results: []job.Result{{Ref: job.Ref{Claim: r.Claim}, Outcome: job.OutcomeSucceeded}}}).Results[0]
 }
 
 // pullers counts the sessions that pull workers of a name have.
@@ -68,30 +68,30 @@ func TestPullThroughAnyNode(t *testing.T) {
 	a, b := c.others(leader)[0], c.others(leader)[1]
 	a.create(queueSpec("one"))
 
-	answers := make(chan job.PullReply, 1)
-	go func() { answers <- a.poll(job.PullPoll{Worker: "w", Max: 2, Wait: job.Duration(30 * time.Second)}) }()
+	answers := make(chan job.PollReply, 1)
+	go func() { answers <- a.poll(job.Poll{Worker: "w", Free: 2, Wait: job.Duration(30 * time.Second)}) }()
 	time.Sleep(50 * time.Millisecond)
 	ok[job.Run](b.testNode, "POST", "/api/v1/jobs/one:run", nil)
 	r := <-answers
 	if len(r.Runs) != 1 || r.Runs[0].JobName != "one" {
 		t.Fatalf("%+v", r)
 	}
-	beat := map[string]any{"runs": []job.PullRef{{RunID: r.Runs[0].RunID, Fence: r.Runs[0].Fence}}}
-	if x := ok[job.PullAnswers](leader.testNode, "POST", "/api/v1/queues/q:heartbeat",
-		beat); x.Runs[0].Status != job.PullOK {
+	beat := job.Heartbeat{Runs: []job.Beat{{Ref: job.Ref{Claim: r.Runs[0].Claim}}}}
+	if x := ok[job.HeartbeatReply](leader.testNode, "POST", "/api/v1/workers:heartbeat?queue=q",
+		beat); x.Runs[0].Status != job.StatusOK {
 		t.Errorf("%+v", x)
 	}
-	if d := ok[wire.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].RunID, nil); d.Status != job.RunRunning ||
-		d.Worker != "w" {
+	if d := ok[wire.RunDetail](b.testNode, "GET", "/api/v1/runs/"+r.Runs[0].Run.String(),
+		nil); d.Status != job.RunRunning || d.Worker != "w" {
 		t.Errorf("%+v", d.Run)
 	}
-	if x := b.complete(r.Runs[0]); x.Status != job.PullOK || x.Repeated {
+	if x := b.complete(r.Runs[0]); x.Status != job.StatusOK || x.Repeated {
 		t.Errorf("%+v", x)
 	}
-	if x := a.complete(r.Runs[0]); x.Status != job.PullOK || !x.Repeated {
+	if x := a.complete(r.Runs[0]); x.Status != job.StatusOK || !x.Repeated {
 		t.Errorf("%+v", x)
 	}
-	if p := a.call("POST", "/api/v1/queues/nope:poll", "{}"); p.status != 404 ||
+	if p := a.call("POST", "/api/v1/workers:poll?queue=nope", "{}"); p.status != 404 ||
 		p.problem().Code != job.CodeUnknownQueue {
 		t.Errorf("%d %s", p.status, p.body)
 	}
@@ -102,7 +102,7 @@ func TestPullThroughAnyNode(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		rq, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr()+"/api/v1/queues/q:poll",
+		rq, err := http.NewRequestWithContext(ctx, "POST", "http://"+a.Addr()+"/api/v1/workers:poll?queue=q",
 			bytes.NewReader([]byte(`{"worker":"hangs-up","wait":"50s"}`)))
 		if err != nil {
 			t.Error(err)
@@ -118,8 +118,8 @@ func TestPullThroughAnyNode(t *testing.T) {
 	<-gone
 	leader.eventually("its poll is over", func() bool { return polls() == 0 })
 	run := ok[job.Run](b.testNode, "POST", "/api/v1/jobs/one:run", nil)
-	if r := a.poll(job.PullPoll{Max: 1, Wait: job.Duration(20 * time.Second)}); len(r.Runs) != 1 ||
-		r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
+	if r := a.poll(job.Poll{Free: 1, Wait: job.Duration(20 * time.Second)}); len(r.Runs) != 1 ||
+		r.Runs[0].Run.String() != run.RunID || r.Runs[0].Attempt != 1 {
 		t.Errorf("%+v", r)
 	} else {
 		a.complete(r.Runs[0])
@@ -136,24 +136,24 @@ func TestPullAnswerLostBetweenNodes(t *testing.T) {
 	via.create(queueSpec("one"))
 	session, lost := "", false
 	for try := 0; try < 20 && !lost; try++ {
-		// The receipt was issued before anything was delivered, or after all of it: the session has no claims, and it
+		// The session was written before anything was delivered, or after all of it: the session has no claims, and it
 		// still tells.
-		session = via.poll(job.PullPoll{Worker: "w", Session: session, Max: 0}).Session
+		session = via.poll(job.Poll{Worker: "w", Session: session, Free: 0}).Session
 		run := ok[job.Run](via.testNode, "POST", "/api/v1/jobs/one:run", nil)
 		leader.link.lose.Store(1) // of the next answer; another request may be the one that loses it
-		p := via.call("POST", "/api/v1/queues/q:poll", job.PullPoll{Session: session, Max: 1,
+		p := via.call("POST", "/api/v1/workers:poll?queue=q", job.Poll{Session: session, Free: 1,
 			Wait: job.Duration(5 * time.Second)})
 		leader.link.lose.Store(0)
-		var r job.PullReply
+		var r job.PollReply
 		if lost = p.status == 503 && p.problem().Code == job.CodeOutcomeUnknown; lost {
-			r = via.poll(job.PullPoll{Session: session, Max: 1, Wait: job.Duration(20 * time.Second)})
+			r = via.poll(job.Poll{Session: session, Free: 1, Wait: job.Duration(20 * time.Second)})
 		} else if json.Unmarshal(p.body, &r) != nil {
 			t.Fatalf("%d %s", p.status, p.body)
 		}
-		if len(r.Runs) != 1 || r.Runs[0].RunID != run.RunID || r.Runs[0].Attempt != 1 {
+		if len(r.Runs) != 1 || r.Runs[0].Run.String() != run.RunID || r.Runs[0].Attempt != 1 {
 			t.Fatalf("%+v", r)
 		}
-		if x := via.complete(r.Runs[0]); x.Status != job.PullOK {
+		if x := via.complete(r.Runs[0]); x.Status != job.StatusOK {
 			t.Errorf("%+v", x)
 		}
 		session = r.Session
@@ -178,11 +178,16 @@ func TestPullThroughANodeThatStops(t *testing.T) {
 		}
 		answer := make(chan apiAnswer)
 		go func() {
-			p, err := m.try("POST", "/api/v1/queues/q:poll", `{"worker":"waits","wait":"50s"}`)
-			if err != nil {
-				t.Errorf("broken off: %v", err)
+			for { // it waits for a third of the lease at most
+				p, err := m.try("POST", "/api/v1/workers:poll?queue=q", `{"worker":"waits","wait":"50s"}`)
+				if err != nil {
+					t.Errorf("broken off: %v", err)
+				}
+				if p.status != 200 {
+					answer <- p
+					return
+				}
 			}
-			answer <- p
 		}()
 		m.eventually("it polls", func() bool { return c.pullers("waits") > 0 })
 		go m.cancel()

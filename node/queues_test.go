@@ -15,23 +15,21 @@ import (
 
 // puller takes runs of queues and holds them until it is told to end one.
 type puller struct {
-	t    *testing.T
-	l    *client.Leader
-	ref  job.SessionRef
-	held []job.Assignment
-	last uint64
+	t       *testing.T
+	l       *client.Leader
+	session string
+	held    []job.Assignment
 }
 
-func newPuller(t *testing.T, addr, name, queues string) *puller {
+func newPuller(t *testing.T, addr, name, queue string) *puller {
 	t.Helper()
-	p := &puller{t: t, l: client.NewLeader([]string{addr})}
+	p := &puller{t: t, l: client.NewLeader([]string{addr}, client.WithQueue("", queue))}
 	t.Cleanup(p.l.Close)
-	s, err := p.l.Register(t.Context(), job.Register{Worker: name, Secret: name, Types: []job.Type{job.TypeQueue},
-		Tags: map[string]string{"queue": queues}, Slots: 100})
+	r, err := p.l.Poll(t.Context(), job.Poll{Worker: name, Secret: name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.ref = s.SessionRef
+	p.session = r.Session
 	return p
 }
 
@@ -40,14 +38,11 @@ func (p *puller) poll(wait time.Duration) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := p.l.Poll(ctx, job.Poll{Session: p.ref, Acked: p.last, Free: 100 - len(p.held), Wait: job.Duration(wait)})
+	r, err := p.l.Poll(ctx, job.Poll{Session: p.session, Free: 100 - len(p.held), Wait: job.Duration(wait)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, a := range r.Assignments {
-		p.last = a.Number
-		p.held = append(p.held, a)
-	}
+	p.session, p.held = r.Session, append(p.held, r.Runs...)
 }
 
 // finish reports the oldest run as done.
@@ -55,8 +50,8 @@ func (p *puller) finish() {
 	p.t.Helper()
 	a := p.held[0]
 	p.held = p.held[1:]
-	if _, err := p.l.Report(p.t.Context(), job.Report{Session: p.ref,
-		Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
+	if _, err := p.l.Report(p.t.Context(), job.Report{Session: p.session,
+		Results: []job.Result{{Ref: job.Ref{Fence: a.Fence}, Outcome: job.OutcomeSucceeded}}}); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -63,7 +63,7 @@ func (n *Node) apiOf(g *group) (api.Backend, api.Options) {
 	return groupBackend{g.service, n}, api.Options{
 		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.Add,
 		Metrics: n.meters.Handler(), JobMetrics: meters.Jobs(http.HandlerFunc(n.route)), DebugPprof: c.DebugPprof,
-		Workers: g.service.Workers(), Pull: g.service.Pull(), Cluster: n.members,
+		Workers: g.service.Workers(), Cluster: n.members,
 		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: g.tracker.Addr, Hosts: n.names(),
 		Secure: c.Secure, Groups: n.jobGroups,
 		SessionKeys: func() ([][]byte, error) { return n.security.SessionKeys(n.group.store.Info().ClusterID) },
@@ -228,10 +228,9 @@ func (n *Node) route(w http.ResponseWriter, r *http.Request) {
 	s := n.split.Load()
 	r, end := router.Until(r, s.Changed)
 	defer end()
-	text := r.Header.Get(wire.GroupHeader)
 	if r.Header.Get(forward.HeaderForwarded) == "" {
 		r.Header.Del(wire.KnownHeader)
-		if !s.Several() && (text == "" || !n.router.TakesGroup(r)) {
+		if !s.Several() && !namesGroup(r) {
 			n.forward.ServeHTTP(w, r)
 			return
 		}
@@ -239,7 +238,7 @@ func (n *Node) route(w http.ResponseWriter, r *http.Request) {
 		n.router.ServeHTTP(w, r)
 		return
 	}
-	number, err := strconv.ParseUint(cmp.Or(text, "0"), 10, 32)
+	number, err := strconv.ParseUint(cmp.Or(r.Header.Get(wire.GroupHeader), "0"), 10, 32)
 	if err != nil {
 		err = job.Invalid(wire.GroupHeader, "", "that is not the number of a group")
 	} else if g := n.hostedGroup(uint32(number)); g != nil && !n.members.Lax() {
@@ -250,4 +249,9 @@ func (n *Node) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.router.Serve(w, r, n.handlerOf(uint32(number)))
+}
+
+// namesGroup says that a worker names a group, of which this node may not have heard yet.
+func namesGroup(r *http.Request) bool {
+	return r.URL.RawQuery != "" && api.WayOf(r.URL.Path) == api.AsAsked && r.URL.Query().Has("group")
 }

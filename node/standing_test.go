@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
 
-// heard counts log records by their message.
+// heard counts log records by their message, and their errors.
 type heard struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -24,6 +24,12 @@ func (h *heard) Handle(_ context.Context, r slog.Record) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.n[r.Message]++
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" {
+			h.n[a.Value.String()]++
+		}
+		return true
+	})
 	return nil
 }
 
@@ -50,8 +56,10 @@ func TestWorkerOfAnOldEpochIsRefused(t *testing.T) {
 	old.cfg.Logger = slog.New(log)
 	old.link = &link{}
 	old.open(t)
-	old.eventually("its worker is refused",
-		func() bool { return log.count("could not register")+log.count("registered") > 0 })
+	old.eventually("its worker is refused", func() bool {
+		err := old.members.Stopped()
+		return err != nil && log.count(err.Error())+log.count("registered") > 0
+	})
 	if n := log.count("registered") + log.count("registration refused; trying again"); n != 0 {
 		t.Errorf("it registered, or asked the leader for it, %d times", n)
 	}
@@ -94,8 +102,13 @@ func TestStandingOfANode(t *testing.T) {
 		t.Errorf("removed: %v %v", leaving, err)
 	}
 	sched := lead.tracker.Epoch().Scheduler
-	reg := job.Register{Worker: removed.id(), Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1, Node: &gone}
-	if _, err := sched.Register(t.Context(), reg); job.CodeOf(err) != job.CodeForbidden {
+	poll := job.Poll{Worker: removed.id(), Secret: "s", Types: []job.Type{job.TypeHTTP}, Node: &gone}
+	opened, err := sched.Poll(t.Context(), poll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poll.Session = opened.Session
+	if _, err := sched.Poll(t.Context(), poll); job.CodeOf(err) != job.CodeForbidden {
 		t.Errorf("a removed node that has nothing in hand: %v", err)
 	}
 }

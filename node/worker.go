@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node/datadir"
 )
@@ -17,7 +18,7 @@ import (
 // is missing.
 type localWorker struct {
 	n      *Node
-	w      *executor.Worker // nil: this node carries out nothing
+	w      *worker.Worker // nil: this node carries out nothing
 	tools  *executor.Tools
 	groups *workerGroups
 }
@@ -57,12 +58,11 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 		return nil, err
 	}
 	l.groups = newWorkerGroups(n)
-	l.w, err = executor.New(executor.Options{
+	l.w, err = executor.NewWorker(worker.Options{
 		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version,
-		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Runners: runners,
-		Groups: l.groups, Logger: n.cfg.Logger, DrainTimeout: n.cfg.DrainTimeout,
-		Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
-	})
+		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Groups: l.groups, Logger: n.cfg.Logger,
+		DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
+	}, runners)
 	return l, err
 }
 
@@ -111,6 +111,5 @@ func (l *localWorker) busy() int {
 	if l.w == nil {
 		return 0
 	}
-	busy, _ := l.w.Stats()
-	return busy
+	return l.w.Standing().Busy
 }

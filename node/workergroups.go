@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
 	"github.com/carillon-scheduler/carillon/store"
@@ -14,7 +14,7 @@ import (
 // workerGroups are the groups that the node's own worker works for. It has a way to the leader of each, whether this
 // node has a replica of the group or not.
 type workerGroups struct {
-	*executor.GroupList
+	*worker.GroupList
 	n    *Node
 	wake chan struct{} // a latch of size one: there may be others
 
@@ -24,7 +24,7 @@ type workerGroups struct {
 
 func newWorkerGroups(n *Node) *workerGroups {
 	w := &workerGroups{n: n, wake: make(chan struct{}, 1)}
-	w.GroupList = executor.NewGroupList(w.list(), w.leader)
+	w.GroupList = worker.NewGroupList(w.list(), w.leader)
 	n.group.store.Listen(func(c *store.Changes) {
 		if c.Groups || c.Reset {
 			wait.Wake(w.wake)
@@ -42,12 +42,12 @@ func (w *workerGroups) list() []uint32 {
 }
 
 // leader is the way to a group's leader.
-func (w *workerGroups) leader(number uint32) executor.Leader {
+func (w *workerGroups) leader(number uint32) worker.Leader {
 	n := w.n
 	r := forward.NewWorkerRoute(forward.WorkerOptions{
 		Group: number, Tracker: func() *forward.Tracker { return n.trackerOf(number) },
 		Member: memberFor(n.members, number), Stopping: n.stopping.Load,
-		Pause: n.cfg.Machine.Pace.Of(forward.RegisterPause), Dial: n.workerDial(),
+		Pause: n.cfg.Machine.Pace.Of(forward.PollPause), Dial: n.workerDial(),
 	})
 	w.mu.Lock()
 	w.routes = append(w.routes, r)

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
@@ -96,7 +96,7 @@ func TestNodeWorksForItsGroups(t *testing.T) {
 		})
 	}
 	works()
-	found := remote.Find(t.Context(), remote.Options{Addrs: []string{n.Addr()}})
+	found := client.FindGroups(t.Context(), []string{n.Addr()})
 	defer found.Close()
 	if list, _ := found.List(); !slices.Equal(list, []uint32{1, 2, 3}) {
 		t.Errorf("a worker elsewhere finds the groups %v", list)
@@ -148,17 +148,17 @@ func TestPullOfAGroup(t *testing.T) {
 	if j.ID.Group() == 0 {
 		t.Fatalf("job %s is in the control group", j.ID)
 	}
-	session := n.poll(job.PullPoll{Worker: "p"}).Session
-	var runs []job.PullRun
+	session := n.poll(job.Poll{Worker: "p"}).Session
+	var runs []job.Assignment
 	n.eventually("a run is delivered", func() bool {
-		r := n.poll(job.PullPoll{Worker: "p", Session: session, Max: 1})
+		r := n.poll(job.Poll{Session: session, Free: 1})
 		session, runs = r.Session, r.Runs
 		return len(runs) > 0
 	})
-	if c, err := job.ParseClaimRef(runs[0].Claim); err != nil || c.Group != uint32(j.ID.Group()) {
-		t.Errorf("claim %s of job %s: group %d, %v", runs[0].Claim, j.ID, c.Group, err)
+	if c, err := job.ParseClaimRef(runs[0].Claim); err != nil || c.Run.Job != j.ID {
+		t.Errorf("claim %s of job %s: %v", runs[0].Claim, j.ID, err)
 	}
-	if a := n.complete(runs[0]); a.Status != job.PullOK {
+	if a := n.complete(runs[0]); a.Status != job.StatusOK {
 		t.Errorf("%+v", a)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -76,52 +75,44 @@ func (l *load) logGaps(what string, history []job.Run, outages []harness.Outage)
 		gaps[len(gaps)/2].took, gaps[len(gaps)-1].took, len(gaps), each)
 }
 
-var sessionLine = regexp.MustCompile(
-	`(?m)^time=(\S+) level=\S+ msg=("?)(registered|session ended)"? worker=(\S+) term=(\d+)`)
-
-// session is a word of a worker about its session.
-type session struct {
-	at    time.Time
-	begun bool
-	term  uint64
-}
-
-// sessions is what a node's log says about the sessions of its worker.
-func sessions(t *testing.T, n *harness.Node) (all []session) {
+// firstSaid is when a node's log has a line that begins a message, and has an attribute, for the first time after an
+// instant; zero: never.
+func firstSaid(t *testing.T, n *harness.Node, after time.Time, msg, attribute string) time.Time {
 	t.Helper()
-	for _, m := range sessionLine.FindAllStringSubmatch(string(n.Log()), -1) {
+	line := regexp.MustCompile(`(?m)^time=(\S+) level=\S+ msg="` + msg + `" (?:.* )?` + attribute + `(?: |$)`)
+	for _, m := range line.FindAllStringSubmatch(string(n.Log()), -1) {
 		at, err := time.Parse(time.RFC3339Nano, m[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		term, _ := strconv.ParseUint(m[5], 10, 64)
-		all = append(all, session{at, m[3] == "registered", term})
+		if at.After(after) {
+			return at
+		}
 	}
-	return all
+	return time.Time{}
 }
 
-// idle: once a worker found out that its session is gone, it starts nothing until it has another one. It finds out when
-// a call fails, and says so. registered is a moment after the fact, and what waited starts with the registration.
+// idle: once a node found out that it does not lead any more, its worker starts nothing until it has come to the next
+// leader. What it was given just before may start a moment later.
 func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term uint64) {
 	t := l.t
 	t.Helper()
 	const moment = 100 * time.Millisecond
-	var ended, again time.Time
-	for _, s := range sessions(t, n) {
-		switch {
-		case !s.begun && s.term == term:
-			ended = s.at
-		case s.begun && s.term > term && again.IsZero():
-			again = s.at
+	ended := firstSaid(t, n, o.Sent, "no longer leading", fmt.Sprint("term=", term))
+	var again time.Time
+	for _, other := range l.cl.Others(n) {
+		at := firstSaid(t, other, o.Sent, "worker registered", "worker="+n.ID)
+		if !at.IsZero() && (again.IsZero() || at.Before(again)) {
+			again = at
 		}
 	}
-	if ended.Before(o.Sent) || again.IsZero() || again.Before(ended) {
-		t.Errorf("%s: the session of term %d ended at %s, and the next began at %s (cut or stopped at %s)", n.ID, term,
-			ended, again, o.Sent)
+	if ended.IsZero() || again.Before(ended) {
+		t.Errorf("%s: term %d ended at %s, and its worker came to the next leader at %s (cut or stopped at %s)", n.ID,
+			term, ended, again, o.Sent)
 		return
 	}
 	if o.Cut && again.Before(o.Dead) {
-		t.Errorf("%s registered in a higher term at %s and was cut off until %s", n.ID, again, o.Dead)
+		t.Errorf("the worker of %s came to the next leader at %s and was cut off until %s", n.ID, again, o.Dead)
 	}
 	late := 0
 	for _, r := range history {
@@ -132,9 +123,9 @@ func (l *load) idle(history []job.Run, o harness.Outage, n *harness.Node, term u
 		if at.After(o.Sent) && at.Before(ended) {
 			late++
 		}
-		if at.After(ended) && at.Before(again.Add(-moment)) {
-			t.Errorf("%s started %s attempt %d at %s: its session had ended at %s, and the next began at %s", n.ID, r.RunID,
-				r.Attempt, at.Format(clock), ended.Format(clock), again.Format(clock))
+		if at.After(ended.Add(moment)) && at.Before(again.Truncate(time.Millisecond)) {
+			t.Errorf("%s started %s attempt %d at %s: it had led until %s, and came to the next leader at %s", n.ID,
+				r.RunID, r.Attempt, at.Format(clock), ended.Format(clock), again.Format(clock))
 		}
 	}
 	t.Logf("%s found out %s after the signal or the cut, had started %d attempts since, and then none for %s", n.ID,

@@ -60,7 +60,7 @@ func TestViewerFlood(t *testing.T) {
 				if err != nil {
 					panic(err)
 				}
-				status := statusOf(web, rq, greedy)
+				status, _ := ask(web, rq, greedy)
 				mu.Lock()
 				counts[status]++
 				mu.Unlock()

@@ -91,11 +91,12 @@ func TestFlood(t *testing.T) {
 	go func() {
 		l := client.NewLeader(c.addrs(), client.WithLeaderToken(honest))
 		defer l.Close()
-		r := job.Register{Worker: "honest", Secret: "its own", Types: []job.Type{job.TypeQueue}, Slots: 1}
+		p := job.Poll{Worker: "honest", Secret: "its own", Types: []job.Type{job.TypeQueue}}
 		var err error
-		for range 100 {
-			if _, err = l.Register(t.Context(), r); err == nil {
-				break
+		for opened, tries := false, 0; !opened && tries < 100; tries++ {
+			var r job.PollReply
+			if r, err = l.Poll(t.Context(), p); err == nil {
+				p.Session, opened = r.Session, p.Session != ""
 			}
 		}
 		registered <- err
@@ -373,7 +374,8 @@ func doneContext(done chan struct{}) context.Context {
 	return ctx
 }
 
-// register attempts registrations, each of another worker, and says how they were answered.
+// register attempts registrations, each of another worker, and says how they were answered. One is two polls: the first
+// opens a session, the second makes it known to the leader.
 func (f *flood) register(token string, n int, limit time.Duration) func() map[int]int {
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -387,17 +389,13 @@ func (f *flood) register(token string, n int, limit time.Duration) func() map[in
 				DialContext: func(context.Context, string, string) (net.Conn, error) { return f.dial(8) }}
 			defer web.CloseIdleConnections()
 			for i := left.Add(-1); i >= 0 && time.Now().Before(end); i = left.Add(-1) {
-				body, err := json.Marshal(job.Register{Worker: fmt.Sprint("w", i), Secret: "s", Slots: 1,
-					Types: []job.Type{job.TypeMessage}})
-				if err != nil {
-					panic(err)
+				p := job.Poll{Worker: fmt.Sprint("w", i), Secret: "s", Types: []job.Type{job.TypeMessage}}
+				var reply job.PollReply
+				status := f.poll(web, token, p, &reply)
+				if status == http.StatusOK {
+					p.Session = reply.Session
+					status = f.poll(web, token, p, &reply)
 				}
-				rq, err := http.NewRequest("POST", "https://"+f.addr+"/api/v1/workers:register", bytes.NewReader(body))
-				if err != nil {
-					panic(err)
-				}
-				rq.Header.Set("Content-Type", "application/json")
-				status := statusOf(web, rq, token)
 				mu.Lock()
 				counts[status]++
 				mu.Unlock()
@@ -410,14 +408,32 @@ func (f *flood) register(token string, n int, limit time.Duration) func() map[in
 	}
 }
 
-// statusOf asks with a token and reads the whole answer; 0 is none.
-func statusOf(web http.RoundTripper, rq *http.Request, token string) int {
+// poll asks the leader with a token; 0 is no answer.
+func (f *flood) poll(web http.RoundTripper, token string, p job.Poll, reply *job.PollReply) int {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	rq, err := http.NewRequest("POST", "https://"+f.addr+"/api/v1/workers:poll", bytes.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	rq.Header.Set("Content-Type", "application/json")
+	status, text := ask(web, rq, token)
+	if status == http.StatusOK && json.Unmarshal(text, reply) != nil {
+		return 0
+	}
+	return status
+}
+
+// ask asks with a token and reads the whole answer; 0 is none.
+func ask(web http.RoundTripper, rq *http.Request, token string) (status int, text []byte) {
 	rq.Header.Set("Authorization", "Bearer "+token)
 	res, err := web.RoundTrip(rq)
 	if err != nil {
-		return 0
+		return 0, nil
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, res.Body)
-	return res.StatusCode
+	text, _ = io.ReadAll(res.Body)
+	return res.StatusCode, text
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/executor/remote"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	core "github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/proof/harness"
@@ -25,7 +25,7 @@ import (
 
 // aGroup is what a worker of one group sees of the cluster.
 type aGroup struct {
-	*remote.Groups
+	*client.Groups
 	number uint32
 }
 
@@ -107,10 +107,10 @@ func (s *slowCommits) measure(groups uint32) float64 {
 	ctx, stop := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	for g := uint32(1); g <= groups; g++ {
-		far := remote.Find(ctx, remote.Options{Addrs: []string{s.addr}})
-		w, err := executor.New(executor.Options{Name: fmt.Sprint("w", g), Secret: fmt.Sprint("secret ", g), Slots: slowSlots,
-			Tags: map[string]string{"group": fmt.Sprint(g)}, Groups: aGroup{far, g}, DrainTimeout: 5 * time.Second,
-			Runners: map[job.Type]executor.Runner{job.TypeHTTP: countedRunner{&s.ran[g]}}})
+		far := client.FindGroups(ctx, []string{s.addr})
+		w, err := executor.NewWorker(core.Options{Name: fmt.Sprint("w", g), Secret: fmt.Sprint("secret ", g),
+			Slots: slowSlots, Tags: map[string]string{"group": fmt.Sprint(g)}, Groups: aGroup{far, g},
+			DrainTimeout: 5 * time.Second}, map[job.Type]executor.Runner{job.TypeHTTP: countedRunner{&s.ran[g]}})
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
-	"github.com/carillon-scheduler/carillon/executor/remote"
+	core "github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
@@ -120,16 +120,16 @@ func (s *slotWatch) Run(ctx context.Context, a job.Assignment) job.Result {
 
 // watchedGroups are the leaders of a cluster, whose answers are counted.
 type watchedGroups struct {
-	*remote.Groups
+	*client.Groups
 	watch *slotWatch
 }
 
-func (g *watchedGroups) Leader(group uint32) executor.Leader {
+func (g *watchedGroups) Leader(group uint32) core.Leader {
 	return &watchedLeader{g.Groups.Leader(group), g.watch, group}
 }
 
 type watchedLeader struct {
-	executor.Leader
+	core.Leader
 	watch *slotWatch
 	group uint32
 }
@@ -226,10 +226,10 @@ func TestOneWorkerOfEightLeaders(t *testing.T) {
 		addrs = append(addrs, n.Addr)
 	}
 	s := newSlotWatch()
-	far := remote.Find(context.Background(), remote.Options{Addrs: addrs})
-	w, err := executor.New(executor.Options{Name: "big", Secret: "secret", Slots: bigSlots,
-		Tags: map[string]string{"crew": "away"}, Runners: map[job.Type]executor.Runner{job.TypeHTTP: s},
-		Groups: &watchedGroups{far, s}, DrainTimeout: 5 * time.Second})
+	far := client.FindGroups(context.Background(), addrs)
+	w, err := executor.NewWorker(core.Options{Name: "big", Secret: "secret", Slots: bigSlots,
+		Tags: map[string]string{"crew": "away"}, Groups: &watchedGroups{far, s}, DrainTimeout: 5 * time.Second},
+		map[job.Type]executor.Runner{job.TypeHTTP: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"api", "web"}, {"api/guard", "api/lines", "api/openapi"},
 	{"notify"},
 	{"scheduler"}, {"scheduler/decide", "scheduler/stamp"},
-	{"executor/meters", "executor/remote"}, {"executor"},
+	{"executor/meters"}, {"executor"},
 	{"fsm"}, {"fsm/ends", "fsm/snapshots"}, {"fsm/chain", "fsm/stream"}, {"store"},
 	{"transport"}, {"client"}, {"api/wire"}, {"internal/crontab", "internal/dkron", "wheel"}, {"internal/daylight"}, {"schedule"},
 	{"internal/enroll", "internal/login", "internal/otlp", "internal/statedir"}, {"internal/jobfile", "internal/keys", "internal/membudget", "internal/mergepatch", "internal/slowread", "internal/traceid", "internal/worker"},
@@ -88,7 +88,6 @@ var only = map[string][]string{
 	"scheduler/decide": {"scheduler"},
 	"scheduler/stamp":  {"node", "node/meters", "node/service", "node/membership", "node/placement", "scheduler"},
 	"executor/meters":  {"cmd"},
-	"executor/remote":  {"cmd", "bench"},
 	"fsm/ends":         {"fsm", "node/meters"},
 	"fsm/snapshots":    {"node", "node/datadir"},
 	"fsm/stream":       {"fsm", "fsm/snapshots"},
@@ -97,7 +96,7 @@ var only = map[string][]string{
 	"notify":           {"cmd", "cmd/notifyflags", "node", "node/service", "node/view"},
 	// Who calls the API of a node: people and measurements, and a node that asks another one, for its status, about
 	// membership, or to give its worker a way to the leader. What both sides send is in api/wire.
-	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exporter", "cmd/watch", "bench", "executor/remote", "node/service", "node/membership", "node/forward"},
+	"client":                 {"cmd", "cmd/applier", "cmd/compare", "cmd/complete", "cmd/contexts", "cmd/devcluster", "cmd/exporter", "cmd/watch", "bench", "node/service", "node/membership", "node/forward"},
 	"internal/crontab":       {"cmd/importer"},
 	"internal/daylight":      {"internal/crontab", "internal/dkron"},
 	"internal/dkron":         {"cmd/importer"},
@@ -112,7 +111,7 @@ var only = map[string][]string{
 	"internal/sbom":          {},
 	"internal/statedir":      {"cmd"},
 	"internal/verdict":       {},
-	"internal/worker":        {"executor", "client"},
+	"internal/worker":        {"cmd", "bench", "node", "executor", "executor/meters", "client"},
 	"api/apitest":            {},
 	"web":                    {"node"},
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
@@ -21,9 +22,11 @@ func TestAPollTakesABacklog(t *testing.T) {
 		j, err := n.Client.GetJob(t.Context(), "a")
 		return err == nil && j.NextRunAt.Time().Before(time.Now().Add(-10*time.Second))
 	})
+	desk := client.NewLeader([]string{n.Addr}, client.WithQueue("", "mail"))
+	defer desk.Close()
 	polls, runs := 0, 0
 	for ; runs < 10; polls++ {
-		r, err := n.Client.PullPoll(t.Context(), "mail", job.PullPoll{Worker: "w", Max: 50, Wait: job.Duration(20 * time.Second)})
+		r, err := desk.Poll(t.Context(), job.Poll{Worker: "w", Free: 50, Wait: job.Duration(20 * time.Second)})
 		if err != nil {
 			t.Fatal(err)
 		}

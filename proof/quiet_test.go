@@ -69,12 +69,13 @@ func TestGoodTimesAreQuiet(t *testing.T) {
 		n := cl.Nodes[i%3]
 		_, _ = call(n, "GET", "/api/v1/runs?limit=5", "")
 		_, _ = call(n, "POST", fmt.Sprintf("/api/v1/jobs/q%d:run", i%20), "")
-		text, _ := call(n, "POST", "/api/v1/queues/mail:poll", `{"worker":"p1","max":1,"wait":"1s"}`)
+		text, _ := call(n, "POST", "/api/v1/workers:poll?queue=mail", `{"worker":"p1","wait":"1s"}`)
 		var polled struct {
 			Runs []struct{ Claim string }
 		}
 		if json.Unmarshal([]byte(text), &polled) == nil && len(polled.Runs) == 1 {
-			_, _ = call(n, "POST", "/api/v1/queues/mail:complete", fmt.Sprintf(`{"runs":[{"claim":%q}]}`, polled.Runs[0].Claim))
+			_, _ = call(n, "POST", "/api/v1/workers:report?queue=mail",
+				fmt.Sprintf(`{"results":[{"claim":%q,"outcome":"succeeded"}]}`, polled.Runs[0].Claim))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()

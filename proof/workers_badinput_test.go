@@ -29,10 +29,11 @@ func newDesk(t *testing.T, flags ...string) *desk {
 	return &desk{t, n}
 }
 
-// call sends a body to a queue's verb and reads the answer into v.
+// call sends a worker's message about a queue and reads the answer into v.
 func (d *desk) call(queue, verb, body string, v any) int {
 	d.t.Helper()
-	res, err := http.Post("http://"+d.n.Addr+"/api/v1/queues/"+queue+":"+verb, "application/json", strings.NewReader(body))
+	res, err := http.Post("http://"+d.n.Addr+"/api/v1/workers:"+verb+"?queue="+queue, "application/json",
+		strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -48,23 +49,40 @@ func (d *desk) call(queue, verb, body string, v any) int {
 }
 
 // poll takes one run.
-func (d *desk) poll(queue, body string) job.PullRun {
+func (d *desk) poll(queue, body string) job.Assignment {
 	d.t.Helper()
-	var a job.PullReply
+	var a job.PollReply
 	if status := d.call(queue, "poll", body, &a); status != http.StatusOK || len(a.Runs) != 1 {
 		d.t.Fatalf("%d %+v", status, a)
 	}
 	return a.Runs[0]
 }
 
-// answer is what one run's report or heartbeat is answered with.
-func (d *desk) answer(queue, verb, body string) job.PullAnswer {
+// answers is what the items of a report or heartbeat are answered with.
+func (d *desk) answers(queue, verb, session string, items ...string) []job.Answer {
 	d.t.Helper()
-	var a job.PullAnswers
-	if status := d.call(queue, verb, body, &a); status != http.StatusOK || len(a.Runs) != 1 {
+	var a struct{ Runs, Results []job.Answer }
+	if status := d.call(queue, verb, batchOf(verb, session, items...), &a); status != http.StatusOK ||
+		len(a.Runs)+len(a.Results) != len(items) {
 		d.t.Fatalf("%d %+v", status, a)
 	}
-	return a.Runs[0]
+	return append(a.Runs, a.Results...)
+}
+
+// answer is that of one item.
+func (d *desk) answer(queue, verb, item string) job.Answer {
+	d.t.Helper()
+	return d.answers(queue, verb, "", item)[0]
+}
+
+// session opens one for another worker.
+func (d *desk) session(worker string) string {
+	d.t.Helper()
+	var a job.PollReply
+	if status := d.call("mail", "poll", fmt.Sprintf(`{"worker":%q,"free":0}`, worker), &a); status != http.StatusOK {
+		d.t.Fatalf("%d %+v", status, a)
+	}
+	return a.Session
 }
 
 // cli runs a command against the node.
@@ -97,9 +115,15 @@ func queueSpec(name, queue string) job.Spec {
 		Payload: fmt.Appendf(nil, `{"queue":%q}`, queue)}
 }
 
-func ref(r job.PullRun) string { return fmt.Sprintf(`{"run_id":%q,"fence":%d}`, r.RunID, r.Fence) }
+// ref is an item for a claim, with other fields; done one that it succeeded.
+func ref(a job.Assignment, more string) string { return fmt.Sprintf(`{"claim":%q%s}`, a.Claim, more) }
 
-func batchOf(items ...string) string { return `{"runs":[` + strings.Join(items, ",") + `]}` }
+func done(a job.Assignment) string { return ref(a, `,"outcome":"succeeded"`) }
+
+func batchOf(verb, session string, items ...string) string {
+	list := map[string]string{"heartbeat": "runs", "report": "results"}[verb]
+	return fmt.Sprintf(`{"session":%q,%q:[%s]}`, session, list, strings.Join(items, ","))
+}
 
 // TestWorkersBadInput sends what people get wrong who write a worker or look after queues: each gets an answer that
 // says what is wrong, and nothing changes.
@@ -107,8 +131,8 @@ func TestWorkersBadInput(t *testing.T) {
 	beside(t)
 	d := newDesk(t, "--executors", "none")
 	first := makeRun(t, d.n, queueSpec("m", "mail"))
-	a := d.poll("mail", `{"worker":"w","max":1,"wait":"10s"}`)
-	if a.RunID != first.RunID {
+	a := d.poll("mail", `{"worker":"w","wait":"10s"}`)
+	if a.Run.String() != first.RunID {
 		t.Fatalf("%+v", a)
 	}
 	unchanged := func(t *testing.T, do func()) {
@@ -144,18 +168,16 @@ func TestWorkersBadInput(t *testing.T) {
 	})
 	t.Run("not your run", func(t *testing.T) {
 		unchanged(t, func() {
-			if got := d.answer("mail", "heartbeat", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale ||
-				!strings.Contains(got.Why, `worker "w"`) {
-				t.Errorf("%+v", got)
-			}
-			if got := d.answer("mail", "complete", `{"worker":"x","runs":[`+ref(a)+`]}`); got.Status != job.PullStale ||
-				!strings.Contains(got.Why, `worker "w"`) {
-				t.Errorf("%+v", got)
-			}
-			guess := a
-			guess.Fence += 5
-			for _, verb := range []string{"heartbeat", "complete"} {
-				if got := d.answer("mail", verb, batchOf(ref(guess))); got.Status != job.PullStale ||
+			x, guess := d.session("x"), a
+			guess.Claim = job.ClaimRef{Run: a.Run, Fence: a.Fence + 5}.String()
+			for verb, more := range map[string]string{"heartbeat": "", "report": `,"outcome":"succeeded"`} {
+				byFence := fmt.Sprintf(`{"fence":%d%s}`, a.Fence, more)
+				for _, got := range d.answers("mail", verb, x, ref(a, more), byFence) {
+					if got.Status != job.StatusGone || !strings.Contains(got.Why, "holds this run") {
+						t.Errorf("%s: %+v", verb, got)
+					}
+				}
+				if got := d.answer("mail", verb, ref(guess, more)); got.Status != job.StatusGone ||
 					!strings.Contains(got.Why, "never given out") {
 					t.Errorf("%s: %+v", verb, got)
 				}
@@ -164,27 +186,22 @@ func TestWorkersBadInput(t *testing.T) {
 	})
 	t.Run("malformed batch", func(t *testing.T) {
 		unchanged(t, func() {
+			results := func(second string) string { return batchOf("report", "", done(a), second) }
 			for _, c := range []struct {
 				verb, body string
 				code       job.Code
 				field      string
 			}{
 				// The first item would be good: it is not done either.
-				{"complete", batchOf(ref(a), `{"run_id":"nope","fence":1}`), job.CodeInvalid, "runs[1].run_id"},
-				{"complete", batchOf(ref(a), `{"run_id":"r_1.5.m"}`), job.CodeInvalid, "runs[1].fence"},
-				{"complete", batchOf(ref(a), `{"run_id":"r_1.5.m","fence":"1"}`), job.CodeInvalid, "runs[1].fence"},
-				{"complete", batchOf(ref(a), `{"run_id":"r_1.5.m","fence":1,"error":"x"}`), job.CodeUnknownField, "runs[1].error"},
-				{"complete", batchOf(ref(a), ref(a)), job.CodeInvalid, "runs[1]"},
-				{"complete", `{"run":[]}`, job.CodeUnknownField, "run"},
-				{"complete", `{"runs":[` + ref(a), job.CodeMalformed, ""},
-				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1), `{"run_id":"r_1.5.m","fence":1}`),
-					job.CodeInvalid, "runs[1].error"},
-				{"fail", batchOf(strings.Replace(ref(a), "}", `,"error":"x","delay":"soon"}`, 1)), job.CodeInvalid,
-					"runs[0].delay"},
-				{"heartbeat", batchOf(ref(a), `7`), job.CodeInvalid, "runs[1]"},
+				{"report", results(`{"claim":7}`), job.CodeInvalid, "results.claim"},
+				{"report", results(`{"fence":"1"}`), job.CodeInvalid, "results.fence"},
+				{"report", results(`{"claim":"c_x","outcome":1}`), job.CodeInvalid, "results.outcome"},
+				{"report", results(ref(a, `,"outcome":"failed","retry_after":"soon"`)), job.CodeInvalid, ""},
+				{"report", `{"result":[` + done(a) + `]}`, job.CodeInvalid, "results"},
+				{"report", `{"results":[` + done(a), job.CodeMalformed, ""},
+				{"heartbeat", batchOf("heartbeat", "", ref(a, ""), `7`), job.CodeInvalid, "runs"},
 				{"heartbeat", `{"runs":[]}`, job.CodeInvalid, "runs"},
-				{"poll", `{"worker":"v","max":1,"held":[` + ref(a) + `,{"fence":1}]}`, job.CodeInvalid, "held[1].run_id"},
-				{"poll", `{"worker":"v","max":-1}`, job.CodeInvalid, "max"},
+				{"poll", `{"worker":"v","free":-1}`, job.CodeInvalid, "free"},
 				{"poll", `{"worker":"v","wait":"2h"}`, job.CodeInvalid, "wait"},
 				{"poll", `{"session":"nonsense"}`, job.CodeInvalid, "session"},
 			} {
@@ -194,28 +211,42 @@ func TestWorkersBadInput(t *testing.T) {
 					t.Errorf("%s %s: %d %+v", c.verb, c.body, status, p)
 				}
 			}
+			for _, got := range d.answers("mail", "report", "", `{"claim":"nope","outcome":"succeeded"}`,
+				`{"outcome":"succeeded"}`, ref(a, `,"outcome":"done"`), ref(a, "")) {
+				if got.Status != job.StatusInvalid || got.Why == "" {
+					t.Errorf("%+v", got)
+				}
+			}
+			if got := d.answers("mail", "heartbeat", "", `{"claim":"nope"}`, ref(a, `,"error":"x"`)); got[0].Status !=
+				job.StatusInvalid || got[1].Status != job.StatusOK {
+				t.Errorf("%+v", got)
+			}
 		})
 	})
 	t.Run("old fence", func(t *testing.T) {
-		back := d.answer("mail", "fail", batchOf(strings.Replace(ref(a), "}", `,"unstarted":true}`, 1)))
-		b := d.poll("mail", `{"worker":"w2","max":1,"wait":"10s"}`)
-		if back.Status != job.PullOK || b.RunID != a.RunID || b.Fence <= a.Fence {
+		back := d.answer("mail", "report", ref(a, `,"outcome":"returned"`))
+		b := d.poll("mail", `{"worker":"w2","wait":"10s"}`)
+		if back.Status != job.StatusOK || b.Run != a.Run || b.Fence <= a.Fence {
 			t.Fatalf("%+v %+v", back, b)
 		}
 		unchanged(t, func() {
-			for verb, body := range map[string]string{"complete": batchOf(ref(a)), "heartbeat": batchOf(ref(a)),
-				"fail": batchOf(strings.Replace(ref(a), "}", `,"error":"x"}`, 1))} {
-				if got := d.answer("mail", verb, body); got.Status != job.PullStale || got.Why == "" {
+			for item, verb := range map[string]string{done(a): "report", ref(a, ""): "heartbeat",
+				ref(a, `,"outcome":"failed","error":"x"`): "report"} {
+				if got := d.answer("mail", verb, item); got.Status != job.StatusGone || got.Why == "" {
 					t.Errorf("%s: %+v", verb, got)
 				} else {
 					t.Logf("%s with an old fence: %s", verb, got.Why)
 				}
 			}
 		})
-		if got := d.answer("mail", "complete", batchOf(ref(b))); got.Status != job.PullOK || got.Repeated {
+		// What is wrong with an item is its own matter: the others are done, and the same one twice is done once.
+		got := d.answers("mail", "report", "", `{"claim":"nope","outcome":"succeeded"}`, done(b), done(b))
+		if got[0].Status != job.StatusInvalid || got[1].Status != job.StatusOK || got[1].Repeated ||
+			got[2].Status != job.StatusOK {
 			t.Errorf("%+v", got)
 		}
-		if r := awaitRun(t, d.n, a.RunID, job.RunSucceeded); r.Worker != "w2" || r.Fence != b.Fence || len(r.Attempts) != 1 {
+		if r := awaitRun(t, d.n, first.RunID, job.RunSucceeded); r.Worker != "w2" || r.Fence != b.Fence ||
+			len(r.Attempts) != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -228,16 +259,19 @@ func TestStrangersKeepNoRunAlive(t *testing.T) {
 	spec := queueSpec("m", "mail")
 	spec.Delivery = job.DeliverAtMostOnce
 	makeRun(t, d.n, spec)
-	a := d.poll("mail", `{"worker":"w","max":1,"wait":"10s"}`)
+	a := d.poll("mail", `{"worker":"w","wait":"10s"}`)
+	x := d.session("x")
 	harness.Eventually(t, time.Minute, "it is lost", func() bool {
-		d.answer("mail", "heartbeat", `{"worker":"x","runs":[`+ref(a)+`]}`)
-		r, err := d.n.Client.GetRun(t.Context(), a.RunID)
+		if got := d.answers("mail", "heartbeat", x, ref(a, ""))[0]; got.Status != job.StatusGone {
+			t.Fatalf("%+v", got)
+		}
+		r, err := d.n.Client.GetRun(t.Context(), a.Run.String())
 		return err == nil && r.Status == job.RunLost
 	})
 	// The state has it before the leader's own table does: for a moment the lease has ended, and it is being taken back.
 	harness.Eventually(t, time.Minute, "it says so", func() bool {
-		got := d.answer("mail", "complete", batchOf(ref(a)))
-		if got.Status != job.PullStale {
+		got := d.answer("mail", "report", done(a))
+		if got.Status != job.StatusGone {
 			t.Fatalf("%+v", got)
 		}
 		return strings.Contains(got.Why, "lost")
@@ -285,7 +319,7 @@ func TestJobsSayWhyTheyWait(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	makeRun(t, d.n, queueSpec("first", "fax"))
-	fax := d.poll("fax", `{"worker":"w","max":1,"wait":"10s"}`)
+	fax := d.poll("fax", `{"worker":"w","wait":"10s"}`)
 	add(queueSpec("full", "fax"))
 	says("script", "no worker has executor shell enabled")
 	says("eu", "no worker of executor http has tags region=eu")
@@ -300,7 +334,7 @@ func TestJobsSayWhyTheyWait(t *testing.T) {
 
 	worker(t, d.n, "eu", "--executors", "http,shell,queue", "--tags", "region=eu", "--command", "true",
 		"--egress-allow", "loopback")
-	if got := d.answer("fax", "complete", batchOf(ref(fax))); got.Status != job.PullOK {
+	if got := d.answer("fax", "report", done(fax)); got.Status != job.StatusOK {
 		t.Errorf("%+v", got)
 	}
 	if said, code := d.cli("queues", "resume", "sms"); code != 0 {

@@ -76,7 +76,8 @@ func BenchmarkHotSecond(b *testing.B) {
 	for i := 0; i < b.N; {
 		cmd := &fsm.Create{Head: fsm.Head{Now: at, Term: 1}}
 		for ; i < b.N && len(cmd.Items) < 500; i++ {
-			spec := job.Spec{Name: fmt.Sprintf("job-%d", i), Type: job.TypeShell, Schedule: "*/5 * * * *", Timezone: "Europe/London", Payload: []byte(`{"command":"true"}`)}
+			spec := job.Spec{Name: fmt.Sprintf("job-%d", i), Type: job.TypeShell, Schedule: "*/5 * * * *",
+				Timezone: "Europe/London", Payload: []byte(`{"command":"true"}`)}
 			spec.Normalize()
 			def := store.Definition{Spec: spec, Version: 1, CreatedAt: at, UpdatedAt: at}
 			data := def.Append(nil)
@@ -113,28 +114,28 @@ func BenchmarkHotSecond(b *testing.B) {
 	<-done
 }
 
-func benchWorker(ctx context.Context, s *Scheduler, name string, slots int, acked func(int)) {
-	x, err := s.Register(ctx, job.Register{Worker: name, Secret: name, Types: []job.Type{job.TypeShell}, Slots: slots})
-	if err != nil {
-		panic(err)
-	}
-	p := job.Poll{Session: x.SessionRef, Free: slots, Wait: job.Duration(time.Second)}
+func benchWorker(ctx context.Context, s *Scheduler, name string, slots int, done func(int)) {
+	p := job.Poll{Worker: name, Secret: name, Types: []job.Type{job.TypeShell}, Slots: slots}
+	var inHand atomic.Int64
 	for ctx.Err() == nil {
 		r, err := s.Poll(ctx, p)
 		if err != nil {
 			return
 		}
-		if len(r.Assignments) == 0 {
+		p.Session, p.Wait, p.Hold = r.Session, job.Duration(time.Second), job.Duration(time.Second)
+		p.Free = slots - int(inHand.Add(int64(len(r.Runs))))
+		if len(r.Runs) == 0 {
 			continue
 		}
-		p.Acked = r.Assignments[len(r.Assignments)-1].Number
 		go func() {
-			rep := job.Report{Session: x.SessionRef, Results: make([]job.Result, len(r.Assignments))}
-			for i, a := range r.Assignments {
-				rep.Results[i] = job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded, StartedAt: a.ClaimedAt, FinishedAt: a.ClaimedAt}
+			rep := job.Report{Session: r.Session, Results: make([]job.Result, len(r.Runs))}
+			for i, a := range r.Runs {
+				rep.Results[i] = job.Result{Ref: job.Ref{Fence: a.Fence}, Outcome: job.OutcomeSucceeded,
+					StartedAt: a.ClaimedAt, FinishedAt: a.ClaimedAt}
 			}
+			inHand.Add(-int64(len(r.Runs)))
 			if reply, err := s.Report(ctx, rep); err == nil {
-				acked(len(reply.Acks))
+				done(len(reply.Results))
 			}
 		}()
 	}

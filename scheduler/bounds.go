@@ -9,15 +9,10 @@ import (
 // What workers may use up of what all of them share. Who may open sessions is not always to be trusted, and a worker
 // that starts over and over is no better than an attacker.
 const (
-	// MaxTokenSessions is how many workers one token may have at a time, pull workers included, and maxSessions how
+	// MaxTokenSessions is how many workers one token may have at a time, and maxSessions how
 	// many there may be in all. The workers of nodes are not counted: a cluster that is full can still work.
 	MaxTokenSessions = 1024
 	maxSessions      = 1 << 15
-	// maxSessionPolls is how many polls of one session may wait. A worker has one under way; those that it gave up are
-	// noticed when their connections end.
-	maxSessionPolls = 8
-	maxSlots        = 1 << 20
-	maxWhere        = 1 << 10
 )
 
 // addSessionLocked and dropSessionLocked keep the count of each token's sessions.
@@ -55,9 +50,4 @@ func (s *Scheduler) roomLocked(worker string) error {
 		s.o.Metrics.Full(worker)
 	}
 	return err
-}
-
-func errPolls(x *session) error {
-	return job.Errorf(job.CodeTooManyRequests, "poll one at a time", "%d polls of the worker %q are waiting", x.polling,
-		x.key.worker)
 }

@@ -41,7 +41,8 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 	for i := range 30 {
 		ids = append(ids, w.create(exprs[i%len(exprs)], func(s *job.Spec) {
 			s.Overlap = []string{job.OverlapSkip, job.OverlapQueue, job.OverlapAllow, job.OverlapReplace}[r.IntN(4)]
-			s.Missed = job.Missed{Policy: []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll}[r.IntN(3)], Window: "1h", Max: 3}
+			s.Missed = job.Missed{Window: "1h", Max: 3,
+				Policy: []string{job.MissedSkip, job.MissedRunOnce, job.MissedRunAll}[r.IntN(3)]}
 			s.Priority = []string{"critical", "high", "normal", "low"}[r.IntN(4)]
 			s.Retry = job.Retry{MaxRetries: ptr(2), Base: job.Duration(time.Second)}
 			if r.IntN(3) == 0 {
@@ -84,7 +85,7 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 	for range 60 {
 		time.Sleep(time.Duration(r.IntN(120_000)) * time.Millisecond)
 		f := workers[r.IntN(len(workers))]
-		switch r.IntN(9) {
+		switch r.IntN(10) {
 		case 0: // a failover
 			w.lead()
 			rejoin()
@@ -151,7 +152,11 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 				time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
 				w.do(&fsm.Cancel{Head: w.head(), Job: uint64(id), At: o.Run.At, Origin: byte(o.Run.Origin)})
 			}
-		case 8: // the clock is set
+		case 8: // polls arrive late, and more than once
+			for range 20 {
+				workers[r.IntN(len(workers))].late(r.IntN(100))
+			}
+		case 9: // the clock is set
 			d := time.Duration(r.IntN(600)) * time.Second
 			w.clock.jump(d)
 			time.Sleep(15 * time.Second)
@@ -168,7 +173,9 @@ func chaos(t *testing.T, w *world, r *rand.Rand) {
 	for _, f := range workers {
 		n += len(f.ran())
 	}
-	t.Logf("%s, %d leaderships, %d turns, %d attempts, %d commands, %d expire, %d advance", time.Since(began).Round(time.Second), w.log.term, turns, n, len(w.log.seen), len(applied[fsm.Expire](w)), len(applied[fsm.Advance](w)))
+	t.Logf("%s, %d leaderships, %d turns, %d attempts, %d commands, %d expire, %d advance",
+		time.Since(began).Round(time.Second), w.log.term, turns, n, len(w.log.seen), len(applied[fsm.Expire](w)),
+		len(applied[fsm.Advance](w)))
 }
 
 // checkAccounts compares what the schedule says with what was run or recorded.
@@ -199,12 +206,14 @@ func checkAccounts(t *testing.T, w *world, ids []job.ID) {
 			if k.Origin == job.OriginSchedule {
 				got[k.At] = true
 			}
-			if age := w.clock.Now().UnixMilli() - max(row.ClaimedAt, row.Ready, k.At); row.Status != job.RunWaiting && row.Status != job.RunRetrying && age > 5*60_000 {
+			age := w.clock.Now().UnixMilli() - max(row.ClaimedAt, row.Ready, k.At)
+			if row.Status != job.RunWaiting && row.Status != job.RunRetrying && age > 5*60_000 {
 				t.Errorf("%s is %s for %d s", k, row.Status, age/1000)
 			}
 		}
 		if int64(len(got))+counted != int64(want) {
-			t.Errorf("%s (%s, %s, %s): %d occurrences, %d ran and %d did not: %v", id, def.Spec.Schedule, def.Spec.Overlap, def.Spec.Missed.Policy, want, len(got), counted, w.summary(id))
+			t.Errorf("%s (%s, %s, %s): %d occurrences, %d ran and %d did not: %v", id, def.Spec.Schedule, def.Spec.Overlap,
+				def.Spec.Missed.Policy, want, len(got), counted, w.summary(id))
 		}
 		if n := len(w.rows(id)); n > 3+int(s.Waiting) {
 			t.Errorf("%s has %d open runs", id, n)

@@ -31,6 +31,8 @@ type pick struct {
 	item
 	b *bucket
 	x *session
+	// alone: it is for a poll that stands for itself, as nothing is held for the next one.
+	alone bool
 
 	job       *info
 	blackouts []*schedule.Blackout
@@ -242,7 +244,7 @@ func (l *loop) giveBack(picks []pick) {
 func (l *loop) release(p *pick) {
 	l.s.mu.Lock()
 	p.x.reserved--
-	p.x.hold(p.b.class.space, -1)
+	p.x.count(p.b.class.space, -1)
 	l.s.mu.Unlock()
 }
 
@@ -254,6 +256,8 @@ func (l *loop) propose(claims []pick) {
 	s.mu.Lock()
 	s.inFlight++
 	s.mu.Unlock()
+	before, done := l.dispatched, make(chan struct{})
+	l.dispatched = done
 	early := false
 	if mutant.On(mutant.DispatchEarly) {
 		early = dispatchEarly(s, cmd.Head.Now, claims)
@@ -262,9 +266,13 @@ func (l *loop) propose(claims []pick) {
 		if err == nil && len(reply.Items) != len(claims) {
 			err = errors.New("the reply has the wrong number of items")
 		}
+		if before != nil {
+			<-before // in the order of the log: the fences of a session only grow
+		}
 		if err == nil && !early {
 			s.dispatch(cmd.Head.Now, claims, reply)
 		}
+		close(done)
 		s.mu.Lock()
 		s.inFlight--
 		if s.inFlight == 0 {
@@ -331,14 +339,15 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 	for i := range claims {
 		p, o := &claims[i], &reply.Items[i]
 		p.x.reserved--
-		p.x.hold(p.b.class.space, -1)
+		p.x.count(p.b.class.space, -1)
 		if o.Code != fsm.CodeClaimed {
 			continue
 		}
 		c := &claim{run: o.Run, space: p.b.class.space, fence: o.Fence, attempt: o.Attempt, claimedAt: now,
 			unsent: true}
-		p.x.add(c)
-		if p.x.gone || p.x.pull != nil && !s.expectedLocked(c) || !maySee(p.x, p.job.secrets) {
+		s.add(p.x, c)
+		s.extendLocked(c, s.o.Clock.Mono())
+		if p.x.gone || !p.x.offers || !maySee(p.x, p.job.secrets) {
 			s.takeAwayLocked(c)
 			continue
 		}
@@ -352,10 +361,8 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		if i > 0 && mutant.On(mutant.MixPayload) {
 			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
 		}
-		p.x.waiting = append(p.x.waiting, c)
-		if p.x.pull != nil {
-			p.x.pull.more = true
-		}
+		p.x.line = append(p.x.line, c)
+		p.x.more = p.x.hold <= 0
 		touched[p.x] = struct{}{}
 		if _, ok := s.early[c.fence]; ok {
 			delete(s.early, c.fence)
@@ -379,7 +386,7 @@ func (s *Scheduler) assignment(c *claim, key string, spec *job.Spec) *job.Assign
 	if space == job.DefaultNamespace {
 		space = "" // it is not sent
 	}
-	return &job.Assignment{Term: s.o.Term, Run: c.run, JobName: spec.Name, Namespace: space,
+	return &job.Assignment{Run: c.run, JobName: spec.Name, Namespace: space,
 		Attempt: int(c.attempt), Fence: c.fence, Key: key, Type: spec.Type, Payload: spec.Payload,
 		Timeout: spec.Timeout, Delivery: spec.Delivery, ClaimedAt: job.Instant(c.claimedAt),
 		Traceparent: s.o.Traces.Traceparent(s.cluster, c.run, c.fence)}
@@ -419,8 +426,8 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		switch code {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
-			if n := len(l.pulled); p.x.pull != nil && (n == 0 || l.pulled[n-1] != p.x) {
-				l.pulled = append(l.pulled, p.x)
+			if n := len(l.polled); p.alone && (n == 0 || l.polled[n-1] != p.x) {
+				l.polled = append(l.polled, p.x)
 			}
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
 				// A one-off for a time in the past is late only from when it was created.

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -9,61 +8,68 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A leader that cannot say that it led a moment ago opens no session, extends no lease and delivers nothing: another
-// one may have given its workers' runs away.
+// A leader that cannot say that it led a moment ago extends no lease and delivers nothing, and it does not say that a
+// claim is gone: another one may have given its workers' runs away, or have made that claim.
 func TestUnconfirmedLeaderExtendsNothing(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		w.lead()
-		f := w.worker("w1", 2, nil).mustJoin()
-		f.handle = takes(time.Hour)
-		w.trigger(w.create("@manual", nil))
-		id := w.queueJob(func(s *job.Spec) { s.Overlap = job.OverlapAllow })
-		w.trigger(id)
-		first, s1 := w.pullOne(job.PullPoll{Worker: "p"})
-		w.trigger(id)
-		second, _ := w.pullOne(job.PullPoll{Session: s1}) // this answer is lost
+		s := w.lead()
+		h := w.hand("w1", 2)
+		_, first := h.one(nil)
+		old := h.is.Session
+		_, second := h.one(nil)
+		h.is.Session = old // the answer with that one is lost
+		unknown := job.Ref{Fence: second.Fence + 7}
 
 		var asked []time.Duration
+		youngest := time.Duration(0) // a proof that is as old as this there is
 		w.log.mu.Lock()
 		w.log.sound = func(age time.Duration) error {
-			asked = append(asked, age)
+			if asked = append(asked, age); youngest > 0 && age >= youngest {
+				return nil
+			}
 			return errors.New("a majority does not answer")
 		}
 		w.log.mu.Unlock()
-		refused := func(what string, err error) {
+		refused := func(what string, age time.Duration, err error) {
 			t.Helper()
 			if job.CodeOf(err) != job.CodeNoLeader {
 				t.Errorf("%s: %v", what, err)
 			}
-			if len(asked) == 0 || asked[len(asked)-1] > w.s.o.TTL/3 {
+			if len(asked) == 0 || asked[len(asked)-1] > age {
 				t.Errorf("%s: asked for %v", what, asked)
 			}
+			asked = nil
 		}
-		_, err := w.s.Register(ctx, job.Register{Worker: "w2", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1})
-		refused("register", err)
-		w.s.mu.Lock()
-		var ref job.SessionRef
-		for k := range w.s.sessions {
-			if k.worker == "w1" {
-				ref = job.SessionRef{Worker: k.worker, Incarnation: k.incarnation, Term: w.s.o.Term}
+		beat := func(session string, refs ...job.Ref) error {
+			m := job.Heartbeat{Session: session}
+			for _, ref := range refs {
+				m.Runs = append(m.Runs, job.Beat{Ref: ref})
 			}
+			_, err := s.Heartbeat(t.Context(), m)
+			return err
 		}
-		w.s.mu.Unlock()
-		_, err = w.s.Heartbeat(ctx, job.Heartbeat{Session: ref})
-		refused("heartbeat", err)
-		_, err = w.s.PullHeartbeat(ctx, job.PullBeat{Queue: inDefault("q"), Runs: []job.PullRef{refOf(first)}})
-		refused("a pull worker's heartbeat", err)
-		_, err = w.s.PullPoll(ctx, onQueue(job.PullPoll{Session: s1, Max: 1, Wait: job.Duration(time.Second)}))
-		refused("a poll with something to deliver", err)
+		lease := s.o.TTL / confirmShare
+		refused("heartbeat by fence", lease, beat(h.is.Session, job.Ref{Fence: first.Fence}))
+		refused("heartbeat by claim", lease, beat("", refOf(first)))
+		_, err := h.ask(job.Poll{Free: 1, Wait: job.Duration(time.Second)})
+		refused("a poll with something to deliver", lease, err)
+		youngest = lease // that is enough for a lease, and too old to say that there is no claim
+		if err := beat(h.is.Session, job.Ref{Fence: first.Fence}); err != nil {
+			t.Error(err)
+		}
+		const election = 500 * time.Millisecond
+		refused("a heartbeat for an unknown claim", election, beat(h.is.Session, job.Ref{Fence: first.Fence}, unknown))
+		_, err = s.Report(t.Context(), job.Report{Session: h.is.Session,
+			Results: []job.Result{{Ref: unknown, Outcome: job.OutcomeSucceeded}}})
+		refused("a report for an unknown claim", election, err)
 
 		w.log.mu.Lock()
 		w.log.sound = nil
 		w.log.mu.Unlock()
-		again, _ := w.pullOne(job.PullPoll{Session: s1})
-		if again.Fence != second.Fence {
+		if again := h.wants(1)[0]; again.Fence != second.Fence {
 			t.Errorf("%+v after %+v", again, second)
 		}
-		wantAnswer(t, w.beat(refOf(first))[0], job.PullOK, "")
+		wantOK(t, h.names(first.Fence)[0])
+		wantAnswer(t, h.names(unknown.Fence)[0], job.StatusGone, "no run is out under this fence")
 	})
 }

@@ -9,109 +9,63 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A claim that is on its way through the log when its worker asks for the last time is in that answer: nothing else
-// would ever tell it.
-func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
-		if err != nil {
-			t.Fatal(err)
+// slow makes commands of a type take their time.
+func slow[T any](w *world, d time.Duration) {
+	w.setFault(func(cmd fsm.Command) (error, bool) {
+		if _, ok := any(cmd).(*T); ok {
+			time.Sleep(d)
 		}
-		id := w.create("@manual", nil)
-		w.setFault(func(cmd fsm.Command) (error, bool) {
-			if _, ok := cmd.(*fsm.Claim); ok {
-				time.Sleep(200 * time.Millisecond)
-			}
-			return nil, true
-		})
-		w.trigger(id)
-		time.Sleep(100 * time.Millisecond)
-		r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef})
-		if err != nil || len(r.Assignments) != 1 {
-			t.Errorf("%+v %v", r, err)
-		}
+		return nil, true
 	})
 }
 
-// A worker that is about to leave is not let go while claims for it are on their way, however long that takes: it is
-// sent back for them.
-func TestTheLastPollIsSentBackForSlowClaims(t *testing.T) {
-	slow := func(w *world) {
-		w.setFault(func(cmd fsm.Command) (error, bool) {
-			if _, ok := cmd.(*fsm.Claim); ok {
-				time.Sleep(3 * drainLimit)
+var last = job.Poll{Leave: true}
+
+// A claim that is on its way through the log when its worker asks for the last time is in that answer: nothing else
+// would ever tell it. If that takes long, the worker is sent back, and the claim goes back if it has not asked again.
+func TestTheLastPollWaitsForClaimsOnTheirWay(t *testing.T) {
+	for _, long := range []bool{false, true} {
+		run(t, func(t *testing.T, w *world) {
+			w.lead()
+			h := w.hand("w1", 4)
+			h.offer(4)
+			slow[fsm.Claim](w, settleLimit/2)
+			if long {
+				slow[fsm.Claim](w, 3*settleLimit)
 			}
-			return nil, true
+			id := w.create("@manual", atMostOnce)
+			w.trigger(id)
+			time.Sleep(100 * time.Millisecond)
+			if !long {
+				if r := h.poll(last); len(r.Runs) != 1 {
+					t.Errorf("%+v", r)
+				}
+				return
+			}
+			_, err := h.ask(last)
+			wantCode(t, err, job.CodeNotReady)
+			time.Sleep(3 * settleLimit)
+			if r := h.poll(last); len(r.Runs) != 0 {
+				t.Errorf("%+v", r)
+			}
+			w.wantHistory(id) // it was not told of it
+			w.hand("w2", 1).wants(1)
 		})
 	}
-	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		slow(w)
-		w.trigger(w.create("@manual", nil))
-		time.Sleep(100 * time.Millisecond)
-		last := job.Poll{Session: session.SessionRef}
-		_, err = s.Poll(context.Background(), last)
-		wantCode(t, err, job.CodeUnavailable)
-		time.Sleep(3 * drainLimit)
-		if r, err := s.Poll(context.Background(), last); err != nil || len(r.Assignments) != 1 {
-			t.Errorf("%+v %v", r, err)
-		}
-	})
-	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		id := w.queueJob(nil)
-		session := w.pull(job.PullPoll{}).Session
-		slow(w)
-		w.trigger(id)
-		ctx, giveUp := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer giveUp()
-		if _, err := s.PullPoll(ctx, onQueue(job.PullPoll{Session: session, Max: 1, Wait: job.Duration(time.Second)})); err == nil {
-			t.Error("the poll was not given up")
-		}
-		last := onQueue(job.PullPoll{Session: session})
-		_, err := s.PullPoll(context.Background(), last)
-		wantCode(t, err, job.CodeUnavailable)
-		time.Sleep(3 * drainLimit)
-		if r := w.pull(last); len(r.Runs) != 0 {
-			t.Errorf("%+v", r)
-		}
-		w.wantHistory(id) // it went back
-	})
 }
 
 // What an earlier leader claimed and did not get to tell is in the first answer of this one to a worker that is about
 // to leave.
 func TestTheLastPollHasWhatAnEarlierLeaderClaimed(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		reg := w.worker("w1", 4, nil).reg
-		session, err := w.lead().Register(context.Background(), reg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.lead()
+		h := w.hand("w1", 4)
+		h.offer(4)
 		w.trigger(w.create("@manual", nil))
 		time.Sleep(time.Second)
-		reg.Incarnation = session.Incarnation
-		s := w.lead()
-		if session, err = s.Register(context.Background(), reg); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef}); err != nil || len(r.Assignments) != 1 {
-			t.Errorf("%+v %v", r, err)
-		}
-	})
-	run(t, func(t *testing.T, w *world) {
 		w.lead()
-		id := w.queueJob(nil)
-		session := w.pull(job.PullPoll{}).Session
-		w.trigger(id)
-		lost, _ := w.pullOne(job.PullPoll{Session: session})
-		w.lead()
-		if r := w.pull(job.PullPoll{Session: session}); len(r.Runs) != 1 || r.Runs[0].Fence != lost.Fence {
+		h.poll(last) // gets a session of this leader
+		if r := h.poll(last); len(r.Runs) != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -120,50 +74,16 @@ func TestTheLastPollHasWhatAnEarlierLeaderClaimed(t *testing.T) {
 // Results that are being committed free slots that a draining worker still counts as taken. They are not an offer.
 func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ref := session.SessionRef
-		first, second := w.create("@manual", nil), w.create("@manual", nil)
-		w.trigger(first)
-		time.Sleep(time.Second)
-		r, err := s.Poll(context.Background(), job.Poll{Session: ref, Free: 4})
-		if err != nil || len(r.Assignments) != 1 {
-			t.Fatalf("%+v %v", r, err)
-		}
-		a := r.Assignments[0]
-		claims := len(applied[fsm.Claim](w))
-		w.setFault(func(cmd fsm.Command) (error, bool) {
-			if _, ok := cmd.(*fsm.Complete); ok {
-				time.Sleep(time.Second)
-			}
-			return nil, true
-		})
-		done := make(chan error, 1)
-		w.trigger(second)
-		go func() {
-			_, err := s.Report(context.Background(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}})
-			done <- err
-		}()
-		last := job.Poll{Session: ref, Acked: 1}
-		r, err = s.Poll(context.Background(), last)
-		if job.CodeOf(err) == job.CodeUnavailable { // the second was proposed before the poll, behind the slow result
-			time.Sleep(time.Second)
-			r, err = s.Poll(context.Background(), last)
-		}
-		if err != nil || len(r.Assignments) > 1 {
-			t.Fatalf("%+v %v", r, err)
-		}
-		claims += len(r.Assignments) // the second may have been claimed before the poll; then it is in its answer
-		beat(t, s, ref, 1)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		w.lead()
+		h := w.hand("w1", 1)
+		_, a := h.one(nil)
+		h.poll(last)
+		slow[fsm.Complete](w, time.Second)
+		w.trigger(w.create("@manual", nil))
+		h.succeeds(&a)
 		time.Sleep(2 * time.Second)
-		if n := len(applied[fsm.Claim](w)); n != claims {
-			t.Errorf("%d claims instead of %d", n, claims)
+		if n := len(applied[fsm.Claim](w)); n != 1 {
+			t.Errorf("%d claims", n)
 		}
 	})
 }
@@ -173,39 +93,20 @@ func TestADrainingWorkerGetsNothingForItsLastResults(t *testing.T) {
 func TestADrainedWorkerLeavesItsName(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		old, next := w.worker("w1", 4, nil).reg, w.worker("w1", 4, nil).reg
-		old.Secret, next.Secret = "old", "next"
-		session, err := s.Register(context.Background(), old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ref := session.SessionRef
-		id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
-		w.trigger(id)
-		time.Sleep(time.Second)
-		r, err := s.Poll(context.Background(), job.Poll{Session: ref, Free: 4})
-		if err != nil || len(r.Assignments) != 1 {
-			t.Fatalf("%+v %v", r, err)
-		}
-		if _, err := s.Poll(context.Background(), job.Poll{Session: ref, Acked: 1}); err != nil {
-			t.Fatal(err)
-		}
-		_, err = s.Register(context.Background(), next)
-		wantCode(t, err, job.CodeWorkerNameInUse) // it still finishes its run
-		a := r.Assignments[0]
-		if _, err := s.Report(context.Background(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
-			t.Fatal(err)
-		}
+		h, next := w.hand("w1", 4), stranger(w, "w1")
+		id, a := h.one(func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+		h.poll(last)
+		next.mustBeRefused() // it still finishes its run
+		h.succeeds(&a)
 		w.trigger(id)
 		if why := s.WaitReason(id); why != "no worker has executor shell enabled" {
 			t.Errorf("%q", why)
 		}
-		if _, err := s.Register(context.Background(), next); err != nil {
-			t.Error(err)
-		}
-		_, err = s.Poll(context.Background(), job.Poll{Session: ref})
-		wantCode(t, err, job.CodeSessionUnknown)
-		w.wantHistory(id, "succeeded")
+		next.mustJoin()
+		time.Sleep(time.Second)
+		w.wantHistory(id, "succeeded", "succeeded")
+		_, err := h.ask(last)
+		wantCode(t, err, job.CodeWorkerNameInUse)
 	})
 }
 
@@ -213,23 +114,26 @@ func TestADrainedWorkerLeavesItsName(t *testing.T) {
 // to the leader after the second, by another connection: what it offered is not there any more, and what would be
 // claimed for it would stay with a process that is gone until its lease ends.
 func TestAPollThatWasGivenUpIsNoOffer(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		session, err := s.Register(context.Background(), w.worker("w1", 4, nil).reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ref := session.SessionRef
-		if r, err := s.Poll(context.Background(), job.Poll{Session: ref}); err != nil || len(r.Assignments) != 0 {
-			t.Fatalf("%+v %v", r, err)
-		}
-		givenUp, cancel := context.WithCancel(context.Background())
-		cancel()
-		_, _ = s.Poll(givenUp, job.Poll{Session: ref, Free: 4, Wait: job.Duration(time.Second)})
-		w.trigger(w.create("@manual", atMostOnce))
-		time.Sleep(time.Second)
-		if n := len(applied[fsm.Claim](w)); n != 0 {
-			t.Errorf("%d claims for a worker that is gone", n)
-		}
-	})
+	for _, busy := range []bool{false, true} {
+		run(t, func(t *testing.T, w *world) {
+			w.lead()
+			h := w.hand("w1", 4)
+			if busy {
+				h.one(nil)
+			}
+			givenUp := job.Poll{Session: h.is.Session, Free: 3, Wait: job.Duration(time.Second), Hold: job.Duration(maxHold)}
+			if r := h.poll(last); len(r.Runs) != 0 {
+				t.Fatalf("%+v", r)
+			}
+			claims := len(applied[fsm.Claim](w))
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, _ = h.askWith(ctx, givenUp)
+			w.trigger(w.create("@manual", atMostOnce))
+			time.Sleep(time.Second)
+			if n := len(applied[fsm.Claim](w)) - claims; n != 0 {
+				t.Errorf("%d claims for a worker that is gone", n)
+			}
+		})
+	}
 }

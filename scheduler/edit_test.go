@@ -44,8 +44,8 @@ func TestAnEditChangesWhoMayRun(t *testing.T) {
 					s := w.lead()
 					w.setQueue(fsm.PutQueue{Name: "paused", Set: fsm.QueuePaused, Paused: true})
 					w.worker("w", 4, func(f *fakeWorker) {
-						f.reg.Types = []job.Type{job.TypeHTTP, job.TypeQueue}
-						f.reg.Tags = map[string]string{"queue": "q,paused"}
+						f.is.Types = []job.Type{job.TypeHTTP, job.TypeQueue}
+						f.is.Tags = map[string]string{"queue": "q,paused"}
 					}).mustJoin()
 					id := w.create("*/2 * * * * *", tc.job)
 					time.Sleep(20 * time.Second)

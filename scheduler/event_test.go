@@ -74,8 +74,8 @@ func TestGoodTimesAreQuiet(t *testing.T) {
 		l.mu.Unlock()
 		for range 600 {
 			w.trigger(pulled)
-			r, _ := w.pullOne(job.PullPoll{Worker: "p"})
-			wantAnswer(t, w.finish(r), job.PullOK, "")
+			r, _ := w.pullOne(job.Poll{Worker: "p"})
+			wantAnswer(t, w.finish(r), job.StatusOK, "")
 			time.Sleep(6 * time.Second)
 		}
 		l.mu.Lock()

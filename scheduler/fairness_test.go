@@ -20,8 +20,7 @@ type crowd struct {
 	log  *batchLog
 	next uint64
 	s    *Scheduler
-	ref  job.SessionRef
-	last uint64
+	is   job.Poll
 }
 
 func newCrowd(t *testing.T) *crowd {
@@ -43,7 +42,8 @@ func newCrowd(t *testing.T) *crowd {
 // add makes n one-off jobs of a queue that are due at a time.
 func (c *crowd) add(n int, queue, priority string, at int64) {
 	c.t.Helper()
-	spec := job.Spec{Type: job.TypeQueue, Schedule: "@hourly", Priority: priority, Payload: fmt.Appendf(nil, `{"queue":%q}`, queue)}
+	spec := job.Spec{Type: job.TypeQueue, Schedule: "@hourly", Priority: priority,
+		Payload: fmt.Appendf(nil, `{"queue":%q}`, queue)}
 	spec.Normalize()
 	def := store.Definition{Spec: spec, Version: 1, CreatedAt: at, UpdatedAt: at}
 	data := def.Append(nil)
@@ -72,24 +72,27 @@ func (c *crowd) lead() {
 	for c.s.Ready() != nil {
 		time.Sleep(time.Millisecond)
 	}
-	x, err := c.s.Register(ctx, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeQueue}, Slots: 1})
+	c.is = job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeQueue}, Slots: 1}
+	c.poll()
+}
+
+func (c *crowd) poll() []job.Assignment {
+	c.t.Helper()
+	r, err := c.s.Poll(context.Background(), c.is)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.ref = x.SessionRef
+	c.is.Session, c.is.Free = r.Session, 1
+	c.is.Wait, c.is.Hold = job.Duration(time.Second), job.Duration(time.Second)
+	return r.Runs
 }
 
 // take waits for the next run and leaves it in hand.
 func (c *crowd) take() job.Assignment {
 	c.t.Helper()
 	for range 60 {
-		r, err := c.s.Poll(context.Background(), job.Poll{Session: c.ref, Acked: c.last, Free: 1, Wait: job.Duration(time.Second)})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if len(r.Assignments) == 1 {
-			c.last = r.Assignments[0].Number
-			return r.Assignments[0]
+		if r := c.poll(); len(r) == 1 {
+			return r[0]
 		}
 	}
 	c.t.Fatal("nothing came for a minute")
@@ -98,7 +101,8 @@ func (c *crowd) take() job.Assignment {
 
 func (c *crowd) done(a job.Assignment) {
 	c.t.Helper()
-	if _, err := c.s.Report(context.Background(), job.Report{Session: c.ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}}); err != nil {
+	if _, err := c.s.Report(context.Background(), job.Report{Session: c.is.Session,
+		Results: []job.Result{{Ref: job.Ref{Fence: a.Fence}, Outcome: job.OutcomeSucceeded}}}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -200,5 +204,6 @@ func TestASmallQueueBesideAHugeOne(t *testing.T) {
 			t.Errorf("round %d: %d runs of the huge queue came before the last of ten of the small one", round, after)
 		}
 	}
-	t.Logf("the last of ten was claimed at most %s after they were due, one slot, runs of no length", worst.Round(time.Microsecond))
+	t.Logf("the last of ten was claimed at most %s after they were due, one slot, runs of no length",
+		worst.Round(time.Microsecond))
 }

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,44 +9,13 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// hand is a worker whose results the test hands in itself.
-type hand struct {
-	w   *world
-	s   *Scheduler
-	ref job.SessionRef
-	got []job.Assignment
-}
-
-func (w *world) hand(s *Scheduler, slots int) *hand {
-	w.t.Helper()
-	session, err := s.Register(context.Background(), w.worker("by-hand", slots, nil).reg)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &hand{w: w, s: s, ref: session.SessionRef}
-}
-
-// take polls until it has n more assignments.
-func (h *hand) take(n int) {
-	h.w.t.Helper()
-	for want := len(h.got) + n; len(h.got) < want; {
-		r, err := h.s.Poll(context.Background(), job.Poll{Session: h.ref, Acked: uint64(len(h.got)), Free: 64, Wait: job.Duration(10 * time.Second)})
-		if err != nil || len(r.Assignments) == 0 {
-			h.w.t.Fatalf("%d of %d assignments: %v", len(h.got), want, err)
-		}
-		h.got = append(h.got, r.Assignments...)
-	}
-}
-
-// report hands in the result of an assignment; done is closed when it is answered.
-func (h *hand) report(i int, outcome job.Outcome) (done chan struct{}) {
+// reports hands in the result of a run; done is closed when it is answered.
+func (h *hand) reports(i int, outcome job.Outcome) (done chan struct{}) {
 	done = make(chan struct{})
-	a := h.got[i]
 	go func() {
 		defer close(done)
-		r, err := h.s.Report(context.Background(), job.Report{Session: h.ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: outcome}}})
-		if err == nil && len(r.Acks) != 1 {
-			h.w.t.Errorf("%d acknowledgements", len(r.Acks))
+		if a, err := h.report(&h.got[i], outcome); err == nil && a.Status != job.StatusOK {
+			h.t.Errorf("answered with %+v", a)
 		}
 	}()
 	synctest.Wait()
@@ -57,9 +25,14 @@ func (h *hand) report(i int, outcome job.Outcome) (done chan struct{}) {
 // started has n runs of jobs of their own in hand.
 func (h *hand) started(n int) {
 	for range n {
-		h.w.trigger(h.w.create("@manual", nil))
+		h.trigger(h.create("@manual", nil))
 	}
-	h.take(n)
+	h.wants(n)
+}
+
+func (w *world) byHand(slots int) *hand {
+	w.lead()
+	return w.hand("w1", slots)
 }
 
 func (w *world) completes() int { return len(applied[fsm.Complete](w)) }
@@ -76,25 +49,25 @@ const committed = 2 * time.Millisecond // of the test's log, and some
 // Results that come one after the other share a command, and each is answered when that is committed.
 func TestResultsAreGathered(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		h := w.hand(w.lead(), 64)
+		h := w.byHand(64)
 		h.started(3)
-		first := h.report(0, job.OutcomeSucceeded)
+		first := h.reports(0, job.OutcomeSucceeded)
 		time.Sleep(gatherFor / 2)
-		second := h.report(1, job.OutcomeSucceeded)
+		second := h.reports(1, job.OutcomeSucceeded)
 		time.Sleep(gatherFor/2 - time.Millisecond)
 		synctest.Wait()
 		w.wantCompletes(0, "within the window")
 		if isClosed(first) || isClosed(second) {
-			t.Error("acknowledged before the commit")
+			t.Error("answered before the commit")
 		}
 		time.Sleep(time.Millisecond + committed)
 		synctest.Wait()
 		w.wantCompletes(1, "after the window")
 		if !isClosed(first) || !isClosed(second) {
-			t.Error("not acknowledged after the commit")
+			t.Error("not answered after the commit")
 		}
 		// The next one has a window of its own.
-		h.report(2, job.OutcomeSucceeded)
+		h.reports(2, job.OutcomeSucceeded)
 		time.Sleep(gatherFor - time.Millisecond)
 		synctest.Wait()
 		w.wantCompletes(1, "within the next window")
@@ -116,12 +89,12 @@ func isClosed(c chan struct{}) bool {
 // A claim does not wait, and what was gathered goes into the log right before it.
 func TestGatheredResultsGoAheadOfAClaim(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		h := w.hand(w.lead(), 64)
+		h := w.byHand(64)
 		h.started(1)
 		id := w.create("@manual", nil)
-		done := h.report(0, job.OutcomeSucceeded)
+		done := h.reports(0, job.OutcomeSucceeded)
 		w.trigger(id)
-		h.take(1)
+		h.wants(1)
 		synctest.Wait()
 		w.log.mu.Lock()
 		seen := w.log.seen
@@ -134,7 +107,7 @@ func TestGatheredResultsGoAheadOfAClaim(t *testing.T) {
 			t.Errorf("ahead of the claim is %T", seen[n-2])
 		}
 		if !isClosed(done) {
-			t.Error("its result is committed and not acknowledged")
+			t.Error("its result is committed and not answered")
 		}
 	})
 }
@@ -151,28 +124,28 @@ func TestUrgentResultsAreCommittedAtOnce(t *testing.T) {
 		"a worker without many slots":  {1, func(_ *world, h *hand) { h.started(1) }, job.OutcomeSucceeded},
 		"an occurrence that is near": {64, func(w *world, h *hand) {
 			w.create("@every 1s", nil)
-			h.take(1)
+			h.wants(1)
 			// Just before the next one, which would be skipped for a run that has ended.
 			time.Sleep(time.Until(time.UnixMilli(h.got[0].Run.At).Add(time.Second - gatherFor)))
 		}, job.OutcomeSucceeded},
 		"a run that waits behind it": {64, func(w *world, h *hand) {
 			id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapQueue })
 			w.trigger(id)
-			h.take(1)
+			h.wants(1)
 			w.trigger(id)
 			time.Sleep(100 * time.Millisecond)
 		}, job.OutcomeSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {
-				h := w.hand(w.lead(), tt.slots)
+				h := w.byHand(tt.slots)
 				tt.prepare(w, h)
-				done := h.report(0, tt.outcome)
+				done := h.reports(0, tt.outcome)
 				time.Sleep(committed)
 				synctest.Wait()
 				w.wantCompletes(1, "at once")
 				if !isClosed(done) {
-					t.Error("not acknowledged")
+					t.Error("not answered")
 				}
 			})
 		})
@@ -182,9 +155,9 @@ func TestUrgentResultsAreCommittedAtOnce(t *testing.T) {
 // A leadership that ends proposes nothing of what it gathered: its worker reports it to the next one.
 func TestGatheredResultsOfAnEndedLeadership(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		h := w.hand(w.lead(), 64)
+		h := w.byHand(64)
 		h.started(1)
-		done := h.report(0, job.OutcomeSucceeded)
+		done := h.reports(0, job.OutcomeSucceeded)
 		w.stop()
 		<-done
 		time.Sleep(2 * gatherFor)
@@ -196,13 +169,13 @@ func TestGatheredResultsOfAnEndedLeadership(t *testing.T) {
 // tick.
 func TestStarvingLoopSeesFreedSlots(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		h := w.hand(w.lead(), 1)
+		h := w.byHand(1)
 		h.started(1)
 		w.trigger(w.create("@manual", nil))
 		time.Sleep(300 * time.Millisecond)
 		began := time.Now()
-		h.report(0, job.OutcomeSucceeded)
-		h.take(1)
+		h.reports(0, job.OutcomeSucceeded)
+		h.wants(1)
 		if d := time.Since(began); d > 10*time.Millisecond {
 			t.Errorf("the next run came %s after the slot was free", d)
 		}

@@ -2,6 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/fsm"
@@ -43,26 +46,9 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	s := l.s
 	s.mu.Lock()
 	s.againLocked()
-	for k, x := range s.removed {
-		if !x.inHand() {
-			delete(s.removed, k)
-		}
-	}
 	silent := false
 	for _, x := range s.sessions {
-		switch {
-		case x.pull != nil:
-			silent = s.lookAtPullLocked(x, mono, late) || silent
-		case late:
-			// We did not listen ourselves: heartbeats may be waiting to be heard. No worker loses a run for that.
-			x.heard = mono
-		case mono-x.heard <= s.leaseTime():
-			s.takeBackLocked(x, mono)
-		case !x.inHand():
-			s.expireLocked(x)
-		default:
-			silent = true
-		}
+		silent = s.lookAtSessionLocked(x, mono, late) || silent
 	}
 	s.mu.Unlock()
 	if late {
@@ -93,7 +79,7 @@ const (
 	// confirmShare is the part of a lease that may have passed since this node certainly led when it extends one. A
 	// worker counts two thirds of it, and the next leader, which cannot have been there before, the whole.
 	confirmShare = 4
-	// confirmNow is for what must not have passed to another leader and back. It is shorter than any election.
+	// confirmNow is for what another leader may know better. It is shorter than any election.
 	confirmNow = 100 * time.Millisecond
 )
 
@@ -107,7 +93,7 @@ func (s *Scheduler) confirm(ctx context.Context, age time.Duration) error {
 	return job.Errorf(job.CodeNoLeader, "ask another node", "this node cannot confirm that it still leads")
 }
 
-// leaseTime is how long a session may be silent, or a pull worker about a run.
+// leaseTime is how long a worker may be silent about a run.
 func (s *Scheduler) leaseTime() time.Duration {
 	if mutant.On(mutant.ExpireEarly) {
 		return s.o.TTL / 8
@@ -115,27 +101,42 @@ func (s *Scheduler) leaseTime() time.Duration {
 	return s.o.TTL
 }
 
-// takeBackLocked looks at a worker that sends heartbeats but no longer asks for work: what it was given and never
-// collected goes to another one.
-func (s *Scheduler) takeBackLocked(x *session, mono time.Duration) {
-	if !x.registered || x.polling > 0 || mono-x.polled <= s.o.TTL {
-		return
-	}
-	x.withheld, x.credit = x.slots, 0 // until it polls again
-	n := 0
-	for _, c := range append(append([]*claim(nil), x.waiting...), x.sent...) {
-		// One that was sent, but that its heartbeats do not name, did not arrive.
-		if !c.expiring && c.pending == nil && (c.unsent || c.beat != x.beats) {
-			s.takeAwayLocked(c)
-			n++
+// lookAtSessionLocked ends offers and sessions that are over, and says whether a lease has ended.
+func (s *Scheduler) lookAtSessionLocked(x *session, mono time.Duration, late bool) (silent bool) {
+	if late {
+		// We did not listen ourselves: heartbeats may be waiting to be heard. No worker loses a run for that.
+		for _, c := range x.claims {
+			c.until = max(c.until, mono+s.leaseTime())
 		}
+		x.heard, x.polled = mono, mono
+		return false
 	}
-	if n > 0 {
-		s.log.Warn("assignments not collected; taking them back", "worker", x.key.worker, "runs", n)
+	if x.poll == nil && x.present && mono-x.polled > max(x.hold, s.maxSleep()) {
+		x.offers = false
+		s.takeBackLocked(x)
 	}
+	if x.poll == nil && !x.inHand() && mono-x.heard > s.leaseTime() {
+		if x.owner&ownsName != 0 && !x.draining {
+			s.expiredLocked(x)
+		}
+		s.removeLocked(x)
+	}
+	return len(x.claims) > 0 && mono > x.ends && s.endsLocked(x, mono)
 }
 
-// endSilent ends the sessions that are still silent now that the leadership is confirmed.
+// endsLocked says whether the lease of a claim has ended.
+func (s *Scheduler) endsLocked(x *session, mono time.Duration) bool {
+	x.ends = math.MaxInt64
+	for _, c := range x.claims {
+		if c.pending == nil && !c.expiring {
+			x.ends = min(x.ends, c.until)
+		}
+	}
+	return mono > x.ends
+}
+
+// endSilent ends the leases that are over, now that the leadership is confirmed. A run whose worker was told that it
+// takes too long, and did not end it, has failed by that; the worker of any other is lost.
 func (l *loop) endSilent() {
 	s := l.s
 	mono := s.o.Clock.Mono()
@@ -144,26 +145,37 @@ func (l *loop) endSilent() {
 	}
 	s.mu.Lock()
 	for _, x := range s.sessions {
-		if x.pull != nil {
-			s.endPullLeasesLocked(x, mono)
-			continue
+		n := 0
+		for _, c := range slices.Clone(x.claims) {
+			if mono <= c.until || c.pending != nil || c.expiring {
+				continue
+			}
+			if n++; c.told && !c.canceling {
+				s.log.Warn("run not ended by its worker after its timeout", "worker", x.key.worker, "run", c.run,
+					"fence", c.fence, "timeout", c.timeout)
+				x.capacity-- // it may go on with it
+				s.addResultLocked(c, job.Result{Ref: c.ref(), Outcome: job.OutcomeFailed, TimedOut: true,
+					StartedAt: c.started, Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
+				continue
+			}
+			s.takeAwayLocked(c)
 		}
-		if mono-x.heard > s.leaseTime() {
-			s.log.Warn("session expired; taking its runs back", event.SessionExpired, "worker", x.key.worker,
-				"incarnation", x.key.incarnation, "runs", len(x.claims), "silent", mono-x.heard)
-			s.expireLocked(x)
+		if n > 0 {
+			s.log.Warn("lease expired; taking runs back", event.LeaseExpired, "worker", x.key.worker,
+				"incarnation", x.key.incarnation, "runs", n, "silent", mono-x.heard)
+			s.expiredLocked(x)
 		}
 	}
 	s.mu.Unlock()
 	l.sendExpired()
 }
 
-// expireLocked ends a session whose lease is over.
-func (s *Scheduler) expireLocked(x *session) {
-	if f := s.o.Metrics.Expired; f != nil && !x.gone {
+// expiredLocked counts a worker that fell silent.
+func (s *Scheduler) expiredLocked(x *session) {
+	if f := s.o.Metrics.Expired; f != nil && !x.silent {
 		f()
 	}
-	s.removeLocked(x)
+	x.silent = true
 }
 
 // removeLocked ends a session; what it has in hand is taken from it.
@@ -173,11 +185,8 @@ func (s *Scheduler) removeLocked(x *session) {
 	}
 	x.gone = true
 	s.dropSessionLocked(x)
-	if x.pull == nil && x.inHand() {
-		s.removed[x.key] = x
-	}
 	s.version++
-	for _, c := range x.claims {
+	for _, c := range slices.Clone(x.claims) {
 		s.takeAwayLocked(c)
 	}
 	x.wakePolls()
@@ -190,10 +199,7 @@ func (s *Scheduler) takeAwayLocked(c *claim) {
 	switch {
 	case c.expiring || c.pending != nil:
 	case c.unsent:
-		// Its worker was never told of it, so it cannot have started: nothing is lost, not even with at_most_once.
-		c.x.waiting = without(c.x.waiting, c)
-		c.assignment, c.unsent = nil, false
-		s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeReturned}, nil)
+		s.notToldLocked(c, job.OutcomeReturned)
 	default:
 		c.expiring = true
 		s.toExpire = append(s.toExpire, c)
@@ -241,7 +247,10 @@ func (l *loop) sendExpired() {
 			if err != nil {
 				s.toExpire = append(s.toExpire, c) // doing it twice is harmless: the fence tells
 			} else {
-				c.x.drop(c)
+				s.drop(c)
+				if mutant.On(mutant.SkipFence) {
+					s.claims[c.fence] = c
+				}
 			}
 		}
 		s.mu.Unlock()

@@ -33,19 +33,20 @@ type loop struct {
 	ctx context.Context
 	now int64 // the stamp of this turn
 
-	lanes    [job.Lanes]lane
-	buckets  map[bucketKey]*bucket
-	classes  map[uint32]*class
-	queues   map[job.QueueKey]*jobQueue
-	moves    uint64                  // of the queues at the last look
-	known    map[store.DueKey]uint32 // entries in memory or in flight, and the class they had when last read
-	suspects map[store.DueKey]suspect
-	starved  []*bucket // buckets with room for more of what did not fit
-	ready    int       // entries in heads
-	round    uint64
-	version  uint64
-	picks    []pick
-	pulled   []*session // pull workers whose claims were committed since the last match
+	lanes      [job.Lanes]lane
+	buckets    map[bucketKey]*bucket
+	classes    map[uint32]*class
+	queues     map[job.QueueKey]*jobQueue
+	moves      uint64                  // of the queues at the last look
+	known      map[store.DueKey]uint32 // entries in memory or in flight, and the class they had when last read
+	suspects   map[store.DueKey]suspect
+	starved    []*bucket // buckets with room for more of what did not fit
+	ready      int       // entries in heads
+	round      uint64
+	version    uint64
+	picks      []pick
+	dispatched chan struct{} // closed when the last batch of claims was handed to its sessions
+	polled     []*session    // those whose polls stand for themselves and were given claims since the last match
 
 	catalog  *catalog
 	outages  []store.Outage

@@ -89,7 +89,7 @@ func (c *class) prepare(l *loop) {
 		c.version = s.version
 		c.sessions = c.sessions[:0]
 		for _, x := range s.sessions {
-			if x.registered && !x.gone && c.takenBy(x) {
+			if x.present && !x.gone && c.takenBy(x) {
 				c.sessions = append(c.sessions, x)
 			}
 		}
@@ -199,11 +199,11 @@ func (l *loop) match(limit int) []pick {
 		}
 		x := b.class.least(l.shared)
 		x.reserved++
-		x.hold(b.class.space, 1)
+		x.count(b.class.space, 1)
 		if n := b.class.jobQueue; n != nil {
 			n.inFlight++
 		}
-		picks = append(picks, pick{item: b.head.pop(), b: b, x: x})
+		picks = append(picks, pick{item: b.head.pop(), b: b, x: x, alone: x.hold <= 0})
 		l.ready--
 		l.wantRefill(b)
 		b.served = true
@@ -264,7 +264,7 @@ func (l *loop) relist() {
 // that is idle elsewhere.
 func (l *loop) hint() {
 	s := l.s
-	if !s.credited.Load() || l.ready == 0 && !l.hinted {
+	if !s.sharing.Load() || l.ready == 0 && !l.hinted {
 		return
 	}
 	s.mu.Lock()
@@ -286,7 +286,7 @@ func (l *loop) hint() {
 		}
 	}
 	for _, x := range s.sessions {
-		if x.credited && x.ready > 0 && !x.wasReady {
+		if x.shared && x.ready > 0 && !x.wasReady {
 			x.wakePolls()
 		}
 	}

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -32,13 +31,15 @@ func (l *loop) fill(class uint32, text string, lane job.Lane, n int) {
 		l.buckets[k] = g
 	}
 	for i := range n {
-		l.take(g, &store.DueEntry{DueKey: store.DueKey{Lane: lane, Ready: int64(i), Job: job.ID(class)<<32 | job.ID(l.ready+1), Kind: store.KindOccurrence}, Class: class})
+		l.take(g, &store.DueEntry{Class: class, DueKey: store.DueKey{Lane: lane, Ready: int64(i),
+			Job: job.ID(class)<<32 | job.ID(l.ready+1), Kind: store.KindOccurrence}})
 	}
 }
 
 func (l *loop) addSession(name string, slots int, tags map[string]string, types ...job.Type) *session {
 	x := newSession(sessionKey{name, 1}, 0)
-	x.registered, x.slots, x.types, x.tags = true, slots, types, tags
+	x.present, x.offers, x.capacity, x.slots = true, true, slots, slots
+	x.types, x.tags = types, tags
 	l.s.sessions[x.key] = x
 	l.s.version++
 	return x
@@ -172,14 +173,15 @@ func TestWaitReasons(t *testing.T) {
 		later := w.create("0 5 * * *", func(s *job.Spec) { s.Workers = map[string]string{"region": "eu"} })
 		w.worker("w1", 1, func(f *fakeWorker) {
 			f.handle = takes(time.Hour)
-			f.reg.Types = []job.Type{job.TypeShell, job.TypeQueue}
-			f.reg.Tags = map[string]string{"queue": "a, b"}
+			f.is.Types = []job.Type{job.TypeShell, job.TypeQueue}
+			f.is.Tags = map[string]string{"queue": "a, b"}
 		}).mustJoin()
 		time.Sleep(125 * time.Second)
 		// plain's first run has the only slot, and its second occurrence waits.
 		w.trigger(w.create("@manual", nil))
 		for id, want := range map[job.ID]string{
-			msg: "no worker has executor message enabled", eu: "no worker of executor shell has tags region=eu", mail: "no worker takes queue mail", later: "",
+			msg: "no worker has executor message enabled", eu: "no worker of executor shell has tags region=eu",
+			mail: "no worker takes queue mail", later: "",
 			plain: "all matching slots are busy",
 		} {
 			if got := s.WaitReason(id); got != want {
@@ -260,7 +262,9 @@ func TestHotInstant(t *testing.T) {
 		}
 		var workers []*fakeWorker
 		for i := range 3 {
-			workers = append(workers, w.worker(fmt.Sprint("w", i), 500, func(f *fakeWorker) { f.reg.Tags = map[string]string{"zone": fmt.Sprint(i % 2)} }).mustJoin())
+			workers = append(workers, w.worker(fmt.Sprint("w", i), 500, func(f *fakeWorker) {
+				f.is.Tags = map[string]string{"zone": fmt.Sprint(i % 2)}
+			}).mustJoin())
 		}
 		time.Sleep(time.UnixMilli(at).Sub(w.clock.Now()) + time.Second)
 		seen := map[job.RunKey]int{}
@@ -335,19 +339,11 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-func TestADrainingWorkerGetsNothing(t *testing.T) {
+func TestAWorkerWithoutFreeSlotsGetsNothing(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		f := w.worker("w1", 4, nil)
-		x, err := s.Register(context.Background(), f.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Poll(context.Background(), job.Poll{Session: x.SessionRef, Free: 0}); err != nil {
-			t.Fatal(err)
-		}
-		id := w.create("@manual", nil)
-		w.trigger(id)
+		w.lead()
+		w.hand("w1", 4).offer(0)
+		w.trigger(w.create("@manual", nil))
 		time.Sleep(time.Second)
 		if n := len(applied[fsm.Claim](w)); n != 0 {
 			t.Error("a worker without free slots was given a run")

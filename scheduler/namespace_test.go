@@ -27,7 +27,7 @@ func TestWorkersOfANamespace(t *testing.T) {
 			jobs[space] = w.create("@manual", of(space))
 		}
 		inSpace := func(space string) func(*fakeWorker) {
-			return func(f *fakeWorker) { f.reg.Namespace = space }
+			return func(f *fakeWorker) { f.is.Namespace = space }
 		}
 		a := w.worker("wa", 4, inSpace("team-a")).mustJoin()
 		for range 3 {
@@ -58,57 +58,24 @@ func TestWorkersOfANamespace(t *testing.T) {
 		if len(d.ran()) != 3 || len(all.ran()) != 3 || all.ran()[0].Run.Job != jobs["team-b"] {
 			t.Errorf("that of the usual one got %d, that of all %d", len(d.ran()), len(all.ran()))
 		}
-		if err := w.worker("bad", 1, inSpace("Team A")).join(); job.CodeOf(err) != job.CodeInvalid {
-			t.Error(err)
-		}
 	})
 }
 
-// Two queues of one name in two namespaces share nothing: neither their runs, nor a session, nor what is said about a
-// run, before and after the leader changes.
-func TestPullFromAQueueOfANamespace(t *testing.T) {
+// Two queues of one name in two namespaces share no runs.
+func TestPollAQueueOfANamespace(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
-		a := job.QueueKey{Namespace: "team-a", Name: "q"}
-		b := job.QueueKey{Namespace: "team-b", Name: "q"}
-		ida, idb := w.queueJob(of("team-a")), w.queueJob(of("team-b"))
-		w.trigger(ida)
-		w.trigger(idb)
-		ra, session := w.pullOne(job.PullPoll{Queue: a, Worker: "w", Max: 5})
-		rb, _ := w.pullOne(job.PullPoll{Queue: b, Worker: "w", Max: 5})
-		if ra.JobID != ida || rb.JobID != idb || ra.Namespace != "team-a" || rb.Namespace != "team-b" {
-			t.Fatalf("\n%+v\n%+v", ra, rb)
+		for _, space := range []string{"team-a", "team-b"} {
+			w.trigger(w.queueJob(of(space)))
 		}
-		_, err := w.s.PullPoll(t.Context(), job.PullPoll{Queue: b, Max: 1, Session: session})
-		wantCode(t, err, job.CodeInvalid)
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: inDefault("q"), Max: 1})
+		for i, space := range []string{"team-a", "team-b"} {
+			r, _ := w.pullOne(job.Poll{Queue: job.QueueKey{Namespace: space, Name: "q"}, Worker: "w", Free: 5})
+			if r.Run.Job != job.ID(i+1) || r.Namespace != space {
+				t.Errorf("%s: %+v", space, r)
+			}
+		}
+		_, err := w.s.Poll(t.Context(), onQueue(job.Poll{Free: 1}))
 		wantCode(t, err, job.CodeUnknownQueue)
-		foreign := func(why string) {
-			t.Helper()
-			beat, err := w.s.PullHeartbeat(t.Context(), job.PullBeat{Queue: b, Runs: []job.PullRef{refOf(ra)}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantAnswer(t, beat.Runs[0], job.PullStale, why)
-			done, err := w.s.PullReport(t.Context(),
-				job.PullReport{Queue: b, Runs: []job.PullResult{{PullRef: refOf(ra)}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantAnswer(t, done.Runs[0], job.PullStale, why)
-		}
-		foreign("no such job")
-		w.lead()
-		foreign("no such job")
-		_, err = w.s.PullPoll(t.Context(), job.PullPoll{Queue: b, Max: 1, Session: session})
-		wantCode(t, err, job.CodeInvalid)
-		done, err := w.s.PullReport(t.Context(), job.PullReport{Queue: a, Runs: []job.PullResult{{PullRef: refOf(ra)}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantAnswer(t, done.Runs[0], job.PullOK, "")
-		w.wantHistory(ida, "succeeded")
-		foreign("no such job") // it is not told either that it has ended
 	})
 }
 

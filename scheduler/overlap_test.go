@@ -124,14 +124,16 @@ func TestRetriesThenDead(t *testing.T) {
 		}
 		f.mu.Lock()
 		f.handle = func(context.Context, job.Assignment) job.Result {
-			return job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: strings.Repeat("é", 5000), Output: "\xff" + strings.Repeat("ü", 5000)}
+			return job.Result{Outcome: job.OutcomeFailed, Permanent: true,
+				Error: strings.Repeat("é", 5000), Output: "\xff" + strings.Repeat("ü", 5000)}
 		}
 		f.mu.Unlock()
 		w.trigger(perm)
 		time.Sleep(time.Minute)
 		w.wantHistory(perm, "dead(permanent_failure)")
 		r := w.history(perm)[0]
-		if len(r.Error) > job.MaxErrorBytes || len(r.Output) > job.MaxOutputBytes || !strings.HasPrefix(r.Error, "éé") || !strings.HasSuffix(r.Output, "üü") {
+		if len(r.Error) > job.MaxErrorBytes || len(r.Output) > job.MaxOutputBytes ||
+			!strings.HasPrefix(r.Error, "éé") || !strings.HasSuffix(r.Output, "üü") {
 			t.Errorf("%d bytes of error, %d of output", len(r.Error), len(r.Output))
 		}
 	})
@@ -197,19 +199,15 @@ func TestCancelStopsARunningRun(t *testing.T) {
 func TestCancelBeforeDelivery(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
-		f := w.worker("w1", 2, nil)
-		ref, err := w.s.Register(context.Background(), f.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := w.hand("w1", 2)
+		h.offer(2)
 		id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
 		a, b := w.trigger(id), w.trigger(id)
 		time.Sleep(time.Second)
 		w.do(&fsm.Cancel{Head: w.head(), Job: uint64(id), At: a.Run.At, Origin: byte(a.Run.Origin)})
 		time.Sleep(time.Second)
-		r, err := w.s.Poll(context.Background(), job.Poll{Session: ref.SessionRef, Free: 2})
-		if err != nil || len(r.Assignments) != 1 || r.Assignments[0].Run != b.Run || r.Assignments[0].Number != 1 {
-			t.Errorf("%+v %v", r, err)
+		if r := h.offer(1).Runs; len(r) != 1 || r[0].Run != b.Run {
+			t.Errorf("%+v", r)
 		}
 		w.wantHistory(id, "canceled(canceled)")
 	})

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,10 +11,10 @@ import (
 )
 
 func stranger(w *world, name string) *fakeWorker {
-	return w.worker(name, 1, func(f *fakeWorker) { f.reg.Secret = "of another process" })
+	return w.worker(name, 1, func(f *fakeWorker) { f.is.Secret = "of another process" })
 }
 
-// mustBeRefused tries to register while another worker has the name.
+// mustBeRefused tries to join while another worker has the name.
 func (f *fakeWorker) mustBeRefused() {
 	f.w.t.Helper()
 	if err := f.join(); job.CodeOf(err) != job.CodeWorkerNameInUse {
@@ -21,8 +22,8 @@ func (f *fakeWorker) mustBeRefused() {
 	}
 }
 
-// A rolling deployment with a fixed name meets a failover: the new process registers with the next leader before the
-// old one does, which goes on with its run.
+// A rolling deployment with a fixed name meets a failover: the new process comes to the next leader before the old one
+// does, which goes on with its run.
 func TestInheritedSessionIsAliveForItsOwnerOnly(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -67,9 +68,9 @@ func TestInheritedSessionEndsWithItsLease(t *testing.T) {
 	})
 }
 
-// A worker is silent for longer than its lease, comes back to the leader that took its run away, and has that run stopped;
-// but the command that took it away is lost with the leader. The next one must not give the run out again under the claim
-// under which it was started.
+// A worker is silent for longer than its lease, comes back to the leader that took its run away, and has that run
+// stopped; but the command that took it away is lost with the leader. The next one must not give the run out again
+// under the claim under which it was started.
 func TestTakenAwayButNotCommitted(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -90,74 +91,19 @@ func TestTakenAwayButNotCommitted(t *testing.T) {
 		f.mustJoin()
 		time.Sleep(time.Minute)
 		f.leave()
+		if n := len(f.gone); n != 2 {
+			t.Errorf("it was told that %d runs are gone", n)
+		}
 		w.setFault(nil)
 		w.lead()
 		f.handle = nil
 		f.mustJoin()
 		time.Sleep(2 * time.Minute)
-		fences := map[uint64]bool{}
-		for _, s := range f.ran() {
-			if fences[s.Fence] {
-				t.Errorf("%s was started twice with fence %d", s.Run, s.Fence)
-			}
-			fences[s.Fence] = true
-		}
 		w.wantHistory(once, "lost(worker_lost)")
 		w.wantHistory(again, "failed(worker_lost)", "succeeded")
-	})
-}
-
-// A worker that comes back while its runs are being taken away is a new process; nothing is kept of the old one when
-// that is committed.
-func TestTakenAwayIsForgotten(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		id := w.create("@manual", atMostOnce)
-		w.trigger(id)
-		time.Sleep(time.Second)
-		w.setFault(func(cmd fsm.Command) (error, bool) {
-			if _, ok := cmd.(*fsm.Expire); ok {
-				return errAmbiguous, false
-			}
-			return nil, true
-		})
-		first := f.reg.Incarnation
-		f.leave()
-		time.Sleep(time.Minute)
-		f.mustJoin()
-		second := f.reg.Incarnation
-		if second == first {
-			t.Error("it goes on as the same process")
+		if n := len(f.ran()); n != 3 { // it fails the test itself if it is given a fence twice
+			t.Errorf("%d starts", n)
 		}
-		f.leave()
-		w.setFault(nil)
-		time.Sleep(5 * time.Second)
-		w.wantHistory(id, "lost(worker_lost)")
-		f.mustJoin()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if f.reg.Incarnation != second || len(s.removed) != 0 {
-			t.Errorf("it is process %d after %d, and %d sessions are remembered", f.reg.Incarnation, second, len(s.removed))
-		}
-	})
-}
-
-// The process that was killed over a failover and started again in its directory has the secret of the one before it:
-// its runs are released at once by a leader that never heard of that one.
-func TestSuccessorAfterAFailoverReleasesAtOnce(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.lead()
-		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		id := w.create("@manual", nil)
-		w.trigger(id)
-		time.Sleep(time.Second)
-		f.crash()
-		w.lead()
-		f.handle = nil
-		f.mustJoin()
-		time.Sleep(time.Second)
-		w.wantHistory(id, "failed(worker_lost)", "succeeded")
 	})
 }
 
@@ -183,11 +129,27 @@ func TestOpenCallOfTheOldProcessKeepsItsRuns(t *testing.T) {
 	})
 }
 
+// A name without a secret is a label, which keeps nobody from a name of their own, nor the other way round.
+func TestALabelIsNoName(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		id := w.queueJob(func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+		w.trigger(id)
+		first, _ := w.pullOne(job.Poll{Worker: "w1"})
+		h := w.hand("w1", 1)
+		w.trigger(id)
+		second, _ := w.pullOne(job.Poll{Worker: "w1"})
+		wantOK(t, w.finish(first))
+		wantOK(t, w.finish(second))
+		h.one(nil)
+	})
+}
+
 // What a refused worker is told leads to the other one.
 func TestRefusalSaysWhereTheOtherWorkerIs(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
-		w.worker("w1", 1, func(f *fakeWorker) { f.reg.Where = "host h1, pid 77, directory /var/lib/w" }).mustJoin()
+		w.worker("w1", 1, func(f *fakeWorker) { f.is.Where = "host h1, pid 77, directory /var/lib/w" }).mustJoin()
 		err := stranger(w, "w1").join()
 		wantCode(t, err, job.CodeWorkerNameInUse)
 		if err == nil || !strings.Contains(err.Error(), "host h1, pid 77, directory /var/lib/w") {
@@ -197,7 +159,7 @@ func TestRefusalSaysWhereTheOtherWorkerIs(t *testing.T) {
 }
 
 // The leader stood still for longer than a lease. The heartbeats of its workers wait to be heard, and the first thing
-// it hears is a registration.
+// it hears is a stranger.
 func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
@@ -220,12 +182,12 @@ func TestLateLeaderReleasesNothingToAStranger(t *testing.T) {
 func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		before, now func(*job.Register)
+		before, now func(*job.Poll)
 		refused     bool
 	}{
-		{"the only node", ofNode, func(r *job.Register) { ofNode(r); r.Sole = true }, false},
+		{"the only node", ofNode, func(p *job.Poll) { ofNode(p); p.Sole = true }, false},
 		{"one of several", ofNode, ofNode, true},
-		{"over a worker of the same name", nil, func(r *job.Register) { ofNode(r); r.Sole = true }, true},
+		{"over a worker of the same name", nil, func(p *job.Poll) { ofNode(p); p.Sole = true }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {
@@ -233,7 +195,7 @@ func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
 				f := w.worker("n1", 1, func(f *fakeWorker) {
 					f.handle = takes(time.Hour)
 					if c.before != nil {
-						c.before(&f.reg)
+						c.before(&f.is)
 					}
 				}).mustJoin()
 				id := w.create("@manual", nil)
@@ -242,7 +204,7 @@ func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
 				f.crash()
 				w.lead()
 				next := stranger(w, "n1")
-				c.now(&next.reg)
+				c.now(&next.is)
 				if c.refused {
 					next.mustBeRefused()
 					return
@@ -255,4 +217,33 @@ func TestTheOnlyNodeTakesOverAtOnce(t *testing.T) {
 	}
 }
 
-func ofNode(r *job.Register) { r.Node = &job.NodeRef{Cluster: "c", Instance: "i"} }
+func ofNode(p *job.Poll) { p.Node = &job.NodeRef{Cluster: "c", Instance: "i"} }
+
+// The worker of a node that is removed from the cluster finishes what it has in hand, also under the next leader, and
+// gets nothing more; without anything in hand it is refused.
+func TestTheWorkerOfARemovedNode(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		var removed atomic.Bool
+		w.opts.Standing = func(string, job.NodeRef) (bool, error) { return removed.Load(), nil }
+		w.lead()
+		f := w.worker("n1", 2, func(f *fakeWorker) { ofNode(&f.is); f.handle = takes(20 * time.Second) }).mustJoin()
+		id := w.create("@manual", atMostOnce)
+		w.trigger(id)
+		time.Sleep(2 * time.Second)
+		removed.Store(true)
+		time.Sleep(2 * time.Second)
+		w.trigger(id)
+		time.Sleep(2 * time.Second)
+		f.leave()
+		w.lead()
+		f.mustJoin()
+		time.Sleep(30 * time.Second)
+		w.wantHistory(id, "succeeded")
+		if n := len(f.ran()); n != 1 {
+			t.Errorf("it was given %d runs", n)
+		}
+		f.leave()
+		w.lead()
+		wantCode(t, f.join(), job.CodeForbidden)
+	})
+}

@@ -98,9 +98,9 @@ func queueChaos(t *testing.T, w *world, r *rand.Rand) {
 	for i := range 4 {
 		workers = append(workers, w.worker(fmt.Sprint("w", i), 3+r.IntN(8), func(f *fakeWorker) {
 			queueWorker(f)
-			f.reg.Tags = map[string]string{"zone": []string{"x", "y"}[i%2]}
+			f.is.Tags = map[string]string{"zone": []string{"x", "y"}[i%2]}
 			if i == 3 {
-				f.reg.Tags["queue"] = "a,b"
+				f.is.Tags["queue"] = "a,b"
 			}
 			f.handle = func(ctx context.Context, a job.Assignment) job.Result {
 				h := a.Fence * 0x9e3779b97f4a7c15
@@ -217,5 +217,6 @@ func queueChaos(t *testing.T, w *world, r *rand.Rand) {
 	if problems, _, err := w.st.Check(); err != nil || len(problems) > 0 {
 		t.Errorf("%q %v", problems, err)
 	}
-	t.Logf("%d claims, %d triggered, %d times at a limit, %d claims refused in apply, %d leaderships", watch.claims, len(made), watch.full, busy, w.log.term)
+	t.Logf("%d claims, %d triggered, %d times at a limit, %d claims refused in apply, %d leaderships",
+		watch.claims, len(made), watch.full, busy, w.log.term)
 }

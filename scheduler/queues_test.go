@@ -41,7 +41,7 @@ func (w *world) pauseQueue(name string, yes bool) {
 
 func (w *world) running(name string) int { return w.st.Queue(inDefault(name)).Claimed }
 
-func queueWorker(f *fakeWorker) { f.reg.Types = []job.Type{job.TypeQueue} }
+func queueWorker(f *fakeWorker) { f.is.Types = []job.Type{job.TypeQueue} }
 
 func TestAQueueAtItsLimit(t *testing.T) {
 	for _, silent := range []bool{false, true} {
@@ -169,7 +169,8 @@ func TestAPauseOvertakesClaims(t *testing.T) {
 			if i == 1 {
 				// The first claim is being proposed about now.
 				time.Sleep(20 * time.Millisecond)
-				fs = append(fs, w.s.o.Proposer.Propose(&fsm.PutQueue{Head: w.head(), Name: "a", Set: fsm.QueuePaused, Paused: true}))
+				fs = append(fs, w.s.o.Proposer.Propose(
+					&fsm.PutQueue{Head: w.head(), Name: "a", Set: fsm.QueuePaused, Paused: true}))
 			}
 			f.Wait()
 		}
@@ -260,8 +261,8 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 		s := w.lead()
 		lonely := w.create("@manual", inQueue("lonely"))
 		eu := w.create("@manual", func(s *job.Spec) { inQueue("b")(s); s.Workers = map[string]string{"region": "eu"} })
-		w.worker("w2", 3, func(f *fakeWorker) { queueWorker(f); f.reg.Tags = map[string]string{"queue": "a,b"} }).mustJoin()
-		w.worker("w1", 3, func(f *fakeWorker) { queueWorker(f); f.reg.Tags = map[string]string{"queue": "b"} }).mustJoin()
+		w.worker("w2", 3, func(f *fakeWorker) { queueWorker(f); f.is.Tags = map[string]string{"queue": "a,b"} }).mustJoin()
+		w.worker("w1", 3, func(f *fakeWorker) { queueWorker(f); f.is.Tags = map[string]string{"queue": "b"} }).mustJoin()
 		w.trigger(lonely)
 		w.trigger(eu)
 		time.Sleep(time.Second)
@@ -271,8 +272,10 @@ func TestQueueReasonsAndWorkers(t *testing.T) {
 		if why := s.WaitReason(eu); why != "no worker of queue b has tags region=eu" {
 			t.Error(why)
 		}
-		if got := fmt.Sprint(s.QueueWorkers(inDefault("a")), s.QueueWorkers(inDefault("b")), s.QueueWorkers(inDefault("c"))); got != "[w2] [w1 w2] []" {
-			t.Error(got)
+		for name, want := range map[string]string{"a": "[w2]", "b": "[w1 w2]", "c": "[]"} {
+			if got := fmt.Sprint(s.QueueWorkers(inDefault(name))); got != want {
+				t.Errorf("workers of %s: %s", name, got)
+			}
 		}
 		w.limit("declared", 1)
 		for _, name := range []string{"lonely", "b", "declared"} {

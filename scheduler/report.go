@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,26 +33,51 @@ type pending struct {
 
 // reportCall is a report that waits for its results. It is guarded by Scheduler.mu.
 type reportCall struct {
-	left int // results without an answer, and one for a call that is still being read
-	acks []job.Ack
-	done chan struct{}
+	left  int             // results without an answer, and one for a call that is still being read
+	fates map[uint64]bool // by fence: whether the result was refused because its fence is old
+	done  chan struct{}
 }
 
-func newReportCall() *reportCall { return &reportCall{left: 1, done: make(chan struct{})} }
-
-func (r *reportCall) answered(ack *job.Ack) {
-	if ack != nil {
-		r.acks = append(r.acks, *ack)
+func (r *reportCall) answered(fence uint64, known, stale bool) {
+	if known {
+		r.fates[fence] = stale
 	}
 	if r.left--; r.left == 0 {
 		close(r.done)
 	}
 }
 
-// awaitLocked waits until everything in line for a call is answered, without the lock meanwhile. A caller that hangs up
-// and the end of the epoch end it early: call.acks has what was answered by then.
-func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
-	call.answered(nil)
+// Report takes results in. It is answered once they are committed; the slots are free at once.
+func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
+	from, err := s.callerOf(r.Session)
+	if err != nil {
+		return job.ReportReply{}, err
+	}
+	call := &reportCall{left: 1, fates: make(map[uint64]bool, len(r.Results)), done: make(chan struct{})}
+	mono := s.o.Clock.Mono()
+	out := job.ReportReply{Results: make([]job.Answer, len(r.Results))}
+	line := make([]*pending, len(r.Results)) // nil: answered already
+	var unknown []int
+	s.mu.Lock()
+	if err := s.servingLocked(); err != nil {
+		s.mu.Unlock()
+		return job.ReportReply{}, err
+	}
+	from.heardLocked(s, mono)
+	for i := range r.Results {
+		res, a := &r.Results[i], &out.Results[i]
+		c := s.namedLocked(from, res.Ref, a)
+		switch {
+		case a.Status != job.StatusInvalid && res.Outcome.String() == "":
+			a.Status, a.Why = job.StatusInvalid, "the outcome is succeeded, failed, canceled or returned"
+		case c != nil:
+			s.addResultLocked(c, s.completedBy(c, *res, mono), call)
+			line[i] = c.pending
+		case a.Why == "":
+			unknown = append(unknown, i)
+		}
+	}
+	call.answered(0, false, false)
 	s.mu.Unlock()
 	s.freed()
 	select {
@@ -59,37 +85,48 @@ func (s *Scheduler) awaitLocked(ctx context.Context, call *reportCall) {
 	case <-ctx.Done():
 	case <-s.done:
 	}
+	want := make([]job.Outcome, len(r.Results))
 	s.mu.Lock()
-}
-
-// Report takes results in. It is answered once they are committed; the slots are free at once.
-func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
-	call := newReportCall()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x, err := s.sessionLocked(r.Session)
-	if err != nil {
-		return job.ReportReply{}, err
-	}
-	for i := range r.Results {
-		res := &r.Results[i]
-		c := x.claims[res.Fence]
-		if c == nil && mutant.On(mutant.SkipFence) && res.Outcome != job.OutcomeReturned {
-			c = &claim{run: res.Run, fence: res.Fence, x: x, reported: true}
-		}
-		if c == nil {
-			// Every open claim of the session is in the table, so this one is closed: committed before, or taken away.
-			call.acks = append(call.acks, job.Ack{Fence: res.Fence, Stale: true})
+	for i, p := range line {
+		want[i] = r.Results[i].Outcome
+		if p == nil {
 			continue
 		}
-		s.addResultLocked(c, *res, call)
+		a := &out.Results[i]
+		switch stale, known := call.fates[p.c.fence]; {
+		case !known: // it is reported again
+			a.Status = ""
+		case stale || p.result.Outcome != want[i]: // taken back, or another result of it was faster
+			a.Status, a.Run = job.StatusGone, p.c.run
+			unknown = append(unknown, i)
+		}
 	}
-	s.awaitLocked(ctx, call)
-	if len(call.acks) == 0 && s.ended && len(r.Results) > 0 {
-		return job.ReportReply{}, s.servingLocked()
+	s.mu.Unlock()
+	// What has no status is not known to be committed, and left out: its worker reports it again, which is harmless,
+	// because the fence tells.
+	err = s.explain(ctx, from, out.Results, unknown, want)
+	out.Results = slices.DeleteFunc(out.Results, func(a job.Answer) bool { return a.Status == "" })
+	if err == nil && len(out.Results) == 0 && len(r.Results) > 0 {
+		err = job.Errorf(job.CodeOutcomeUnknown, "send them again: a result that was committed is answered with ok",
+			"the results may or may not have been committed")
 	}
-	// Results that are not named are reported again; that is harmless, because the fence tells.
-	return job.ReportReply{Acks: append([]job.Ack(nil), call.acks...)}, nil
+	return out, err
+}
+
+// completedBy is a result as it goes into the log. A worker that says when the attempt began has counted its timeout;
+// of others a failure after the timeout counts as that.
+func (s *Scheduler) completedBy(c *claim, r job.Result, mono time.Duration) job.Result {
+	r.Ref = c.ref()
+	if r.StartedAt == 0 {
+		if r.StartedAt = c.started; r.StartedAt == 0 {
+			r.StartedAt = job.Instant(c.claimedAt) // handed out by an earlier leader
+		}
+		r.TimedOut = r.TimedOut || r.Outcome == job.OutcomeFailed && c.overdue(mono)
+	}
+	if r.Outcome == job.OutcomeFailed && r.Error == "" && !r.TimedOut {
+		r.Error = "the worker did not say what went wrong"
+	}
+	return r
 }
 
 // addResultLocked puts a result in line. call is nil for one that the leader made itself.
@@ -97,6 +134,9 @@ func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 	if c.pending == nil {
 		c.pending = &pending{c: c, result: r, since: time.Now()}
 		s.results = append(s.results, c.pending)
+		if c.own = call == nil && !c.reported; c.own {
+			c.x.own++
+		}
 		c.x.ended(c)
 		s.urgent = s.urgent || urgent(c, &r, call)
 		wait.Wake(s.completeWake)
@@ -110,7 +150,7 @@ func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
 // againLocked tries the leader's own results again. Doing one twice is harmless: the fence tells.
 func (s *Scheduler) againLocked() {
 	for _, p := range s.own {
-		if p.c.x.claims[p.c.fence] == p.c {
+		if s.claims[p.c.fence] == p.c {
 			s.addResultLocked(p.c, p.result, nil)
 		}
 	}
@@ -265,11 +305,10 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	for i, p := range batch {
 		c := p.c
 		c.pending = nil
-		var ack *job.Ack
+		c.x.ends = min(c.x.ends, c.until)
 		switch {
 		case err == nil:
-			ack = &job.Ack{Fence: c.fence, Stale: reply.Items[i].Code != fsm.CodeOK}
-			c.x.drop(c)
+			s.drop(c)
 		case s.ended:
 		case len(p.calls) == 0:
 			s.own = append(s.own, p) // no worker would report it again; the loop does, with its next tick
@@ -277,7 +316,7 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 			s.takeAwayLocked(c)
 		}
 		for _, call := range p.calls {
-			call.answered(ack)
+			call.answered(c.fence, err == nil, err == nil && reply.Items[i].Code != fsm.CodeOK)
 		}
 	}
 	s.mu.Unlock()
@@ -320,12 +359,12 @@ func (s *Scheduler) completer(ctx context.Context) {
 	}
 }
 
-// urgent says whether something waits for the commit of a result: the worker for its slot, a script for its answer, or
-// the run for its next attempt.
+// urgent says whether something waits for the commit of a result: the worker for its slot, or the run for its next
+// attempt.
 func urgent(c *claim, r *job.Result, call *reportCall) bool {
 	x := c.x
 	return call == nil || r.Outcome != job.OutcomeSucceeded || c.canceling ||
-		x.pull != nil || x.gone || x.draining || 2*(len(x.claims)+x.reserved) > x.slots
+		x.gone || x.draining || 2*(len(x.claims)+x.reserved) > x.slots
 }
 
 // gather says how long the results in line may wait for others; 0: not at all.

@@ -8,6 +8,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"log/slog"
 	"math"
 	"sync"
@@ -108,6 +109,7 @@ type Scheduler struct {
 	group uint32 // whose leader this is
 	// cluster is its id, from which trace ids are derived.
 	cluster string
+	session job.Session // what those of this leadership have in common
 	log     *slog.Logger
 	st      *store.Store
 	stamp   *stamp.Stamper
@@ -128,7 +130,7 @@ type Scheduler struct {
 	lastTurn    atomic.Int64 // Clock.Mono of the loop's last turn
 	starving    atomic.Bool  // ready entries wait for a slot or a limit
 	unscheduled atomic.Pointer[unscheduled]
-	credited    atomic.Bool // there was a worker that has other leaders too
+	sharing     atomic.Bool // there was a worker that has other leaders too
 
 	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
 	mu       sync.Mutex
@@ -137,12 +139,10 @@ type Scheduler struct {
 	stuck    string // why readiness fails although the loop turns
 	unknown  int    // proposals whose outcome is not known
 	sessions map[sessionKey]*session
-	removed  map[sessionKey]*session // those that ended, until what takes their runs away is committed
-	ofToken  map[string]int          // how many of them each token has, by its id
-	version  uint64                  // of sessions; moves when one comes, goes or changes what it takes
+	ofToken  map[string]int // how many of them each token has, by its id
+	version  uint64         // of sessions; moves when one comes, goes or changes what it takes
 	nextInc  uint64
-	nextPull uint64            // as nextInc, of pull sessions
-	pulled   map[uint64]*claim // the claims of pull workers, by fence
+	claims   map[uint64]*claim // all of them, by fence
 	toExpire []*claim          // to be taken from their workers
 	inFlight int               // claim batches in flight
 	early    map[uint64]struct{}
@@ -171,10 +171,13 @@ func New(o Options) *Scheduler {
 	s := &Scheduler{
 		o: o, group: info.Group, cluster: info.ClusterID, log: o.Logger.With("term", o.Term), st: o.Store,
 		wake: make(chan struct{}, 1), completeWake: make(chan struct{}, 1), done: make(chan struct{}),
-		sessions: map[sessionKey]*session{}, removed: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1,
+		sessions: map[sessionKey]*session{}, ofToken: map[string]int{}, version: 1,
 		early:  map[uint64]struct{}{},
-		pulled: map[uint64]*claim{}, spaces: map[string]int{},
+		claims: map[uint64]*claim{}, spaces: map[string]int{},
 	}
+	cluster := fnv.New64a()
+	cluster.Write([]byte(info.ClusterID))
+	s.session = job.Session{Group: s.group, Cluster: cluster.Sum64(), Epoch: info.Epoch, Term: o.Term, Serial: 1}
 	s.stamp = stamp.New(o.Clock, o.HoldFor, func() int64 { return s.st.Counters().Mark }, o.Skew)
 	s.feed = &feed{wake: s.wake, starving: &s.starving}
 	s.feed.sleeps.Store(math.MaxInt64)
@@ -392,11 +395,9 @@ func (s *Scheduler) tellCanceling(list []fsm.Canceling) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range list {
-		if x := s.sessions[sessionKey{c.Worker, c.Incarnation}]; x != nil {
-			if cl := x.claims[c.Fence]; cl != nil {
-				s.cancelLocked(cl)
-				continue
-			}
+		if cl := s.claims[c.Fence]; cl != nil {
+			s.cancelLocked(cl)
+			continue
 		}
 		if s.inFlight > 0 {
 			// The claim is committed, but its batch has not been handed to the sessions yet.

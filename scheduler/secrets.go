@@ -161,9 +161,10 @@ func (f *filled) hides() *unmasked {
 // lacksLocked ends a run whose secrets cannot be opened, or not for its target: its worker is never told of it, so
 // there is no attempt. What is missing is not there at the next try either.
 func (s *Scheduler) lacksLocked(c *claim, f *filled) {
-	c.assignment, c.unsent, c.lacks = nil, false, true
+	c.x.arrive(c)
+	c.unsent, c.lacks = false, true
 	s.log.Warn("run failed: a secret is missing", "run", c.run, "error", f.err)
-	s.addResultLocked(c, job.Result{Run: c.run, Fence: c.fence, Outcome: job.OutcomeFailed, Permanent: true,
+	s.addResultLocked(c, job.Result{Ref: c.ref(), Outcome: job.OutcomeFailed, Permanent: true,
 		Error: f.err.Error()}, nil)
 }
 

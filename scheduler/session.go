@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
@@ -12,72 +14,63 @@ type sessionKey struct {
 	incarnation uint64
 }
 
-// session is a worker's registration with this leader. All of it is guarded by Scheduler.mu.
+// session is a worker as this leader knows it: what it offers and what it was given. All of it is guarded by
+// Scheduler.mu.
 type session struct {
-	key     sessionKey
-	owner   uint64 // ownerOf the process; 0: a pull worker, which has no secret
-	where   string // as it told at its registration
-	node    *job.NodeRef
-	leaving bool // the worker of a node that is no member any more: it gets nothing
-	version string
-	// namespace is the only one whose runs it takes; empty: it takes those of all.
-	namespace string
-	secrets   []string // that it may be handed; AllSecrets: those of its namespace
-	types     []job.Type
-	tags      map[string]string
-	slots     int // with what it prefetches
-	ahead     int // what it prefetches
+	key   sessionKey
+	owner uint64 // see ownerOf
+	// present: it has polled in this term. One that an earlier leader gave runs, and that has not come yet, waits.
+	present bool
+	gone    bool // removed; what it still has is in the queue of what is to be taken from workers
 
-	// A session in waiting is one whose worker has runs in hand from before this leadership and has not come yet.
-	registered   bool
-	registration uint64 // which of the worker's; 0: it does not count them
-	gone         bool   // expired, replaced or left; what it still has is in the queue of what is to be taken from it
+	// What its last poll said of it.
+	where, from, version string
+	node                 *job.NodeRef
+	leaving              bool   // the worker of a node that is no member any more: it gets nothing
+	namespace            string // the only one whose runs it takes; empty: those of all
+	secrets              []string
+	types                []job.Type
+	tags                 map[string]string
+	slots                int // with what it prefetches
+	ahead                int // what it prefetches
+	shared               bool
+	draining             bool // it takes no more
 
-	heard   time.Duration // Clock.Mono at the last registration or heartbeat; the lease counts from here
+	heard   time.Duration // Clock.Mono at its last call
 	heardAt time.Time
-	beats   uint64
+	silent  bool // its silence since was counted
 
-	beatLast  uint64              // the highest number of a heartbeat in this registration
-	beatsSeen map[uint64]beatSeen // by number, the last ones
-	forked    string              // which two processes speak as this one; "" as long as it is one
+	serial, nonce uint64        // of the session text that its last poll had
+	poll          *poll         // the one that waits
+	polled        time.Duration // Clock.Mono at the end of the last one
+	hold          time.Duration // how long what that one offered stands
+	wake          chan struct{} // closed, and replaced, when there is something for a poll
 
-	claims map[uint64]*claim // by fence: every claim whose result is not committed
-	// open counts claims without a result, reserved the slots of claims on their way through the log, and withheld what
-	// the worker does not offer although we would count it as free (it drains, or limits itself).
-	open, reserved, withheld int
-	held                     []int32 // of open and reserved: those of each namespace, by Scheduler.spaces
-	// resending counts claims of an earlier leader whose assignments are being read from the store, to be sent again.
-	resending int
-	// credited: the worker has other leaders too, and only its numbered polls offer slots. credit is what the last of
-	// them offered, less what was sent since.
-	credited bool
-	credit   int
-	polls    uint64 // the highest number of a poll
-	ready    int    // how many entries wait that it could take, as the loop last saw
-	wasReady bool   // there were some when it looked before
-	// draining: it asked for its last time. What frees up by results that are being committed is no offer, and neither
-	// is a heartbeat that was overtaken by that.
-	draining bool
+	offers   bool // a poll waits, or its offer stands
+	capacity int  // how many runs it takes, with those in hand, by its last poll
+	// open counts claims without a result, reserved the slots of claims on their way through the log.
+	// own counts those that have a result of the leader's: their worker never had them, or is not believed to.
+	open, reserved, own int
+	held                []int32 // of open and reserved: those of each namespace, by Scheduler.spaces
+	more                bool    // the loop has not matched again since its last claim
+	ready               int     // how many entries wait that it could take, as the loop last saw
+	wasReady            bool    // there were some when it looked before
 
-	waiting []*claim // assignments that were in no answer yet, in order
-	sent    []*claim // those that were and are not acknowledged, by number
-	number  uint64   // of the last one sent
-
-	polling   int           // polls under way
-	polled    time.Duration // Clock.Mono at the end of the last one
-	canceling int           // claims that are to stop
-	watch     []uint64      // fences whose output is watched
-	wake      chan struct{} // closed, and replaced, when there is something for a poll
-
-	pull *pullSession // of a pull worker; nil: a worker that registers and names its whole set
+	claims    []*claim // those whose result is not committed, in no order
+	line      []*claim // of them: those that it is not known to have received, by fence
+	resending bool     // claims of an earlier leader are being read from the store, to be handed out first
+	canceling int      // claims that are to stop
+	watch     []job.Ref
+	ends      time.Duration // Clock.Mono: no lease of its claims ends before
 }
 
-// claim is a committed claim of a living session.
+// claim is a committed claim.
 type claim struct {
 	run       job.RunKey
 	space     int // its namespace, by Scheduler.spaces
 	fence     uint64
 	x         *session
+	at        int // in x.claims
 	attempt   uint16
 	claimedAt int64
 
@@ -85,44 +78,65 @@ type claim struct {
 	unmasked   *unmasked       // what its result may not show; nil: the job refers to no secret
 	lacks      bool            // a secret that it needs was missing: it was never handed out
 	unsent     bool            // it was in no answer: its worker cannot know of it
-	number     uint64          // of the answer; 0: in none yet, or the worker brought it along
-	started    job.Instant
-	beat       uint64 // the heartbeat that last named it
-	absent     int    // heartbeats in a row that did not name it although its worker had it
+	arrived    bool            // its worker has it, for good: it said so
 
-	canceling  bool
-	cancelSent bool
-	reported   bool     // its slot is free
-	pending    *pending // its result is on its way
-	expiring   bool     // it is in the queue of what is taken from workers
-
-	// Of a pull worker, whose claims have a lease each; on Clock.Mono.
-	until    time.Duration // the end of the lease
+	until    time.Duration // the end of the lease, on Clock.Mono
 	timeout  time.Duration
-	deadline time.Duration // when the job's timeout is over; 0: not known yet
-	named    bool          // its worker spoke of it: it has arrived, whatever an older poll says
+	deadline time.Duration // when that is over; 0: it has not begun
+	told     bool          // its worker was told of that
+	started  job.Instant   // 0: it is not known to have begun
+
+	canceling bool
+	stopSaid  bool     // a poll was answered with that
+	reported  bool     // its slot is free
+	own       bool     // by the leader itself
+	pending   *pending // its result is on its way
+	expiring  bool     // it is in the queue of what is taken from workers
 }
 
 func newSession(k sessionKey, now time.Duration) *session {
-	return &session{key: k, heard: now, claims: map[uint64]*claim{}, wake: make(chan struct{})}
+	return &session{key: k, heard: now, polled: now, wake: make(chan struct{})}
+}
+
+// describe notes what a poll says of its worker, and says whether that is news to the matcher.
+func (x *session) describe(p *job.Poll) (news bool) {
+	news = x.namespace != p.Namespace || !slices.Equal(x.types, p.Types) || !maps.Equal(x.tags, p.Tags) ||
+		!slices.Equal(x.secrets, p.Secrets)
+	x.where, x.from, x.version, x.node = p.Where, p.From, p.Version, p.Node
+	x.namespace, x.types, x.tags, x.secrets = p.Namespace, p.Types, p.Tags, p.Secrets
+	x.draining = x.draining || p.Leave // a poll that it gave up before may come after the last one
+	x.shared, x.hold = p.Shared, min(max(time.Duration(p.Hold), 0), maxHold)
+	x.ahead = max(0, p.Prefetch)
+	return news
+}
+
+// offer notes how many runs a poll takes. Free does not count what its worker has, and what is on its way to it is
+// counted against it: a poll that is repeated offers nothing twice.
+func (x *session) offer(p *job.Poll) {
+	inHand := x.open - len(x.line)
+	if mutant.On(mutant.PollOffersTwice) {
+		inHand = x.open
+	}
+	if !x.shared {
+		inHand += len(x.claims) - x.open - x.own // the slots of results that are being committed are free already
+	}
+	x.capacity, x.offers = max(p.Free, 0)+inHand, true
+	if p.Most > 0 {
+		x.capacity = min(x.capacity, p.Most)
+	}
+	x.slots = max(p.Slots, x.capacity, 1)
 }
 
 // free is how many runs the session can be given now.
 func (x *session) free() int {
-	if !x.registered || x.gone || x.draining || x.leaving {
+	if !x.present || x.gone || !x.offers || x.draining || x.leaving || x.resending {
 		return 0
 	}
-	if x.pull != nil {
-		return max(0, x.pull.room-x.reserved-len(x.waiting))
-	}
-	if x.credited {
-		return max(0, x.credit-x.reserved-x.resending-len(x.waiting))
-	}
-	return max(0, x.slots-x.open-x.reserved-x.withheld)
+	return max(0, x.capacity-x.open-x.reserved)
 }
 
-// hold counts a slot that is taken, or freed, for a namespace.
-func (x *session) hold(space, n int) {
+// count counts a slot that is taken, or freed, for a namespace.
+func (x *session) count(space, n int) {
 	if space >= len(x.held) {
 		x.held = append(x.held, make([]int32, space+1-len(x.held))...)
 	}
@@ -146,30 +160,11 @@ func (x *session) leaves(space int) bool {
 	return slots-x.busy() > min(held, max(1, slots/shareOf))
 }
 
-// grant notes what a numbered poll offers. What was sent and had not arrived when it was sent counts against it.
-func (x *session) grant(p *job.Poll) {
-	if p.Number <= x.polls {
-		return // late, or sent twice
-	}
-	x.polls, x.credit = p.Number, min(max(p.Free, 0), x.slots)-len(x.sent)
-	x.wakePolls() // those that it supersedes end
-}
-
-// settled says that no more comes on account of polls up to this one than it offers, when n assignments are in its
-// answer.
-func (x *session) settled(free, n int) bool {
-	return x.reserved+x.resending+len(x.waiting)+len(x.sent)-n <= max(0, free-n)
-}
-
 // inHand says whether there are claims of the session in the log, or on their way there.
 func (x *session) inHand() bool { return len(x.claims) > 0 || x.reserved > 0 }
 
-// drained says whether the worker is about to exit, or has, and nothing can come of it any more: its name is free.
+// drained says that the worker takes no more and has nothing in hand: its name is free.
 func (x *session) drained() bool { return x.draining && !x.inHand() }
-
-// expects says whether there may soon be assignments for a worker that asks for its last time: claims on their way
-// through the log, or those of an earlier leader.
-func (x *session) expects() bool { return x.reserved > 0 || x.resending > 0 }
 
 // busy is what the matcher compares.
 func (x *session) busy() int { return x.open + x.reserved }
@@ -179,14 +174,13 @@ func (x *session) wakePolls() {
 	x.wake = make(chan struct{})
 }
 
-func (x *session) add(c *claim) {
-	c.x = x
-	x.claims[c.fence] = c
+// add gives a session a claim.
+func (s *Scheduler) add(x *session, c *claim) {
+	c.x, c.at = x, len(x.claims)
+	x.claims = append(x.claims, c)
+	s.claims[c.fence] = c
 	x.open++
-	x.hold(c.space, 1)
-	if x.pull != nil {
-		x.pull.index[c.fence] = c
-	}
+	x.count(c.space, 1)
 	if c.canceling {
 		x.canceling++
 	}
@@ -194,132 +188,69 @@ func (x *session) add(c *claim) {
 
 // ended frees the slot of a claim that has a result.
 func (x *session) ended(c *claim) {
-	if !c.reported {
-		x.open--
-		x.hold(c.space, -1)
-		c.reported = true
+	if c.reported {
+		return
 	}
+	c.reported = true
+	x.open--
+	x.count(c.space, -1)
+	x.arrive(c)
+	if x.shared {
+		x.capacity-- // the slot may be another group's by now
+	}
+}
+
+// arrive notes that the worker has a claim, or that it is not to get it any more.
+func (x *session) arrive(c *claim) {
+	if c.assignment != nil {
+		c.assignment = nil
+		x.line = slices.DeleteFunc(x.line, func(y *claim) bool { return y == c })
+	}
+	c.arrived = true
 }
 
 // drop forgets a claim that is closed or taken away.
-func (x *session) drop(c *claim) {
-	if x.claims[c.fence] != c {
+func (s *Scheduler) drop(c *claim) {
+	if s.claims[c.fence] != c {
 		return
 	}
-	delete(x.claims, c.fence)
-	if x.pull != nil {
-		delete(x.pull.index, c.fence)
+	delete(s.claims, c.fence)
+	x := c.x
+	if !c.reported && !x.shared {
+		x.capacity-- // it was taken away, and its worker may go on with it
 	}
 	x.ended(c)
+	if c.own {
+		x.own--
+	}
+	last := x.claims[len(x.claims)-1]
+	x.claims[c.at], last.at = last, c.at
+	x.claims[len(x.claims)-1] = nil
+	x.claims = x.claims[:len(x.claims)-1]
 	if c.canceling {
 		x.canceling--
 	}
-	if c.assignment != nil {
-		x.waiting = without(x.waiting, c)
-		x.sent = without(x.sent, c)
-		c.assignment = nil
-	}
 }
 
-func without(list []*claim, c *claim) []*claim {
-	for i, y := range list {
-		if y == c {
-			return append(list[:i], list[i+1:]...)
-		}
-	}
-	return list
-}
-
-// acknowledge notes that the worker has every assignment up to a number. A number that was never sent is not believed:
-// it comes from a call of an earlier registration.
-func (x *session) acknowledge(n uint64) uint64 {
-	if n > x.number {
-		return 0
-	}
-	i := 0
-	for ; i < len(x.sent) && x.sent[i].number <= n; i++ {
-		x.sent[i].assignment = nil
-	}
-	if i > 0 {
-		x.sent = append(x.sent[:0], x.sent[i:]...)
-	}
-	return n
-}
-
-// offer notes how many free slots the worker says it has. What it has not received yet it does not count, and results
-// that we have not acknowledged it still does.
-func (x *session) offer(free int) {
-	mine := x.slots - (len(x.claims) - len(x.waiting) - len(x.sent))
-	x.withheld = max(0, mine-max(free, 0))
-}
-
-const (
-	maxPollAssignments = 1024
-	maxPollBytes       = 1 << 20
-)
-
-// collect is what a poll is answered with: first what was sent before and is not acknowledged, then what is new.
-// Numbers are given at the first sending, so that they have no gaps whatever becomes of an assignment that waits.
-func (x *session) collect(acked uint64) job.PollReply {
-	var out job.PollReply
-	size := 0
-	fits := func(c *claim) bool {
-		size += 256 + len(c.assignment.Payload)
-		return len(out.Assignments) == 0 || len(out.Assignments) < maxPollAssignments && size <= maxPollBytes
-	}
-	for _, c := range x.sent {
-		if c.number <= acked {
-			continue
-		}
-		if !fits(c) {
-			return out
-		}
-		out.Assignments = append(out.Assignments, *c.assignment)
-	}
-	n := 0
-	for ; n < len(x.waiting) && fits(x.waiting[n]); n++ {
-		c := x.waiting[n]
-		x.number++
-		c.number = x.number
-		c.assignment.Number = c.number
-		c.unsent = false
-		out.Assignments = append(out.Assignments, *c.assignment)
-		x.sent = append(x.sent, c)
-	}
-	if n > 0 {
-		x.waiting = append(x.waiting[:0], x.waiting[n:]...)
-		x.credit -= n
-	}
-	return out
-}
-
-// cancels are the attempts that are to stop. A poll names each once, or it would return at once for ever; every
-// heartbeat names them all until they are closed.
-func (x *session) cancels(all bool) []uint64 {
-	if x.canceling == 0 {
-		return nil
-	}
-	var out []uint64
-	for f, c := range x.claims {
-		if c.canceling && c.pending == nil && (all || !c.cancelSent) {
-			c.cancelSent = true
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// standing judges a registration: the worker of a node has a session only while the node is a member, or to finish what
-// it has in hand when it was removed.
-func (s *Scheduler) standing(r *job.Register) (leaving bool, err error) {
-	if r.Node == nil || s.o.Standing == nil {
+// standing judges the worker of a node: it has a session only while the node is a member, or to finish what it has in
+// hand when it was removed.
+func (s *Scheduler) standing(p *job.Poll, key sessionKey) (leaving bool, err error) {
+	if p.Node == nil || s.o.Standing == nil {
 		return false, nil
 	}
-	leaving, err = s.o.Standing(r.Worker, *r.Node)
-	if err == nil && leaving && len(r.Held) == 0 {
+	s.mu.Lock()
+	x := s.sessions[key]
+	holds := x != nil && len(x.claims) > 0
+	known := x != nil && x.present
+	leaving = known && x.leaving
+	s.mu.Unlock()
+	if !known { // without the lock: this may read the store
+		leaving, err = s.o.Standing(key.worker, *p.Node)
+	}
+	if err == nil && leaving && !holds {
 		err = job.Errorf(job.CodeForbidden,
 			"stop it; to bring it back, empty its data directory and start it with --join",
-			"the node %s was removed from the cluster", r.Worker)
+			"the node %s was removed from the cluster", key.worker)
 	}
 	return leaving, err
 }
@@ -330,15 +261,15 @@ func (s *Scheduler) reviewStandings() {
 		return
 	}
 	s.mu.Lock()
-	var nodes []*session
+	nodes := map[*session]job.NodeRef{}
 	for _, x := range s.sessions {
 		if x.node != nil && !x.leaving {
-			nodes = append(nodes, x)
+			nodes[x] = *x.node
 		}
 	}
 	s.mu.Unlock()
-	for _, x := range nodes { // without the lock: this may read the store
-		leaving, err := s.o.Standing(x.key.worker, *x.node)
+	for x, node := range nodes {
+		leaving, err := s.o.Standing(x.key.worker, node)
 		if !leaving && err == nil {
 			continue
 		}

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,13 +21,11 @@ func TestLeaseExpiryPutsRunsBackAndRefusesALateResult(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
 		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(10 * time.Minute) }).mustJoin()
-		id := w.create("@manual", nil)
+		// That it takes too long nobody told its worker: it is lost, and did not fail by that.
+		id := w.create("@manual", func(s *job.Spec) { s.Timeout = job.Duration(20 * time.Second) })
 		w.trigger(id)
 		time.Sleep(time.Second)
-		f.mu.Lock()
-		f.mute = true
-		old := f.ref
-		f.mu.Unlock()
+		f.leave()
 		g := w.worker("w2", 1, nil).mustJoin()
 		time.Sleep(25 * time.Second)
 		if n := len(g.ran()); n != 0 {
@@ -39,20 +36,19 @@ func TestLeaseExpiryPutsRunsBackAndRefusesALateResult(t *testing.T) {
 			t.Fatalf("%d runs went to the other worker", n)
 		}
 		w.wantHistory(id, "failed(worker_lost)", "succeeded")
-		_, err := w.s.Report(context.Background(), job.Report{Session: old})
-		wantCode(t, err, job.CodeSessionUnknown)
-
-		// It comes back, still with the run in hand: it is told to stop, and its result is refused by the fence.
-		f.leave()
-		f.mu.Lock()
-		f.mute = false
-		f.mu.Unlock()
+		// It is heard again, still with the run in hand: its result is refused by the fence, and it is told to end it.
+		late, err := w.s.Report(t.Context(), job.Report{Session: f.session(), Results: []job.Result{
+			{Ref: job.Ref{Fence: f.ran()[0].Fence}, Outcome: job.OutcomeSucceeded}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantAnswer(t, late.Results[0], job.StatusGone, "no run is out under this fence")
 		f.mustJoin()
 		time.Sleep(20 * time.Second)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if len(f.acks) != 1 || !f.acks[0].Stale {
-			t.Errorf("acks %+v", f.acks)
+		if len(f.gone) != 1 || len(f.set) != 0 || len(f.answers) != 0 {
+			t.Errorf("told %+v, reported %+v, %d in hand", f.gone, f.answers, len(f.set))
 		}
 		if n := len(w.history(id)); n != 2 {
 			t.Errorf("%d records", n)
@@ -60,78 +56,49 @@ func TestLeaseExpiryPutsRunsBackAndRefusesALateResult(t *testing.T) {
 	})
 }
 
-func TestAtMostOnceIsLostNotRepeated(t *testing.T) {
+// A worker polls, and its heartbeats are lost: its run is taken back, and goes to a worker that has a slot. That of the
+// first one is still taken as far as it knows.
+func TestALostRunFreesNoSlotOfItsWorker(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
-		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		id := w.create("@manual", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
-		w.trigger(id)
-		time.Sleep(time.Second)
-		f.crash()
-		g := w.worker("w2", 1, nil).mustJoin()
-		time.Sleep(2 * time.Minute)
-		w.wantHistory(id, "lost(worker_lost)")
-		if n := len(g.ran()); n != 0 {
-			t.Errorf("it was repeated %d times", n)
-		}
-	})
-}
-
-// A claim that its living session never received is delivered again, also with at_most_once.
-func TestAnAssignmentThatGotLostOnTheWayIsSentAgain(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.lead()
-		f := w.worker("w1", 1, nil).mustJoin()
-		f.mu.Lock()
-		f.deaf = true
-		f.mu.Unlock()
-		id := w.create("@manual", func(s *job.Spec) { s.Delivery = job.DeliverAtMostOnce })
-		w.trigger(id)
-		time.Sleep(2 * time.Minute) // many polls and heartbeats without it
-		if n := len(f.ran()); n != 0 {
-			t.Fatal("not deaf")
-		}
-		f.mu.Lock()
-		f.deaf = false
-		f.mu.Unlock()
-		time.Sleep(5 * time.Second)
-		w.wantHistory(id, "succeeded")
-		if r := f.ran(); len(r) != 1 || r[0].Attempt != 1 {
-			t.Errorf("%+v", r)
-		}
-	})
-}
-
-func TestRestartedWorkerReleasesItsRunsAtOnce(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.lead()
-		f := w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle, f.mute = takes(10*time.Minute), true }).mustJoin()
 		id := w.create("@manual", nil)
 		w.trigger(id)
 		time.Sleep(time.Second)
-		first := f.ref.Incarnation
-		f.crash()
-
-		thief := w.worker("w1", 1, func(f *fakeWorker) { f.reg.Secret = "another" })
-		wantCode(t, thief.join(), job.CodeWorkerNameInUse)
-
-		f.handle = nil
-		f.mustJoin()
-		if f.ref.Incarnation <= first {
-			t.Errorf("incarnation %d after %d", f.ref.Incarnation, first)
+		g := w.worker("w2", 1, nil).mustJoin()
+		time.Sleep(time.Minute)
+		if n, m := len(f.ran()), len(g.ran()); n != 1 || m != 1 {
+			t.Errorf("the silent worker with one slot was given %d runs, the other one %d", n, m)
 		}
-		time.Sleep(time.Second)
 		w.wantHistory(id, "failed(worker_lost)", "succeeded")
-
-		// The old process, should it come back, is told that it is history.
-		zombie := w.worker("w1", 1, func(f *fakeWorker) { f.reg.Incarnation = first })
-		wantCode(t, zombie.join(), job.CodeStale)
-
-		// A name whose lease has ended is free.
-		f.crash()
-		time.Sleep(35 * time.Second)
-		thief.mustJoin()
 	})
+}
+
+// The process that was killed and started again in its directory has the secret of the one before it: its runs are
+// released at once, also by a leader that never heard of that one. Nobody else gets the name until its lease ended.
+func TestRestartedWorkerReleasesItsRunsAtOnce(t *testing.T) {
+	for _, change := range []bool{false, true} {
+		run(t, func(t *testing.T, w *world) {
+			w.lead()
+			f := w.worker("w1", 2, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
+			id := w.create("@manual", nil)
+			w.trigger(id)
+			time.Sleep(time.Second)
+			f.crash()
+			if change {
+				w.lead()
+			}
+			thief := stranger(w, "w1")
+			thief.mustBeRefused()
+			f.handle = nil
+			f.mustJoin()
+			time.Sleep(time.Second)
+			w.wantHistory(id, "failed(worker_lost)", "succeeded")
+			f.crash()
+			time.Sleep(35 * time.Second)
+			thief.mustJoin()
+		})
+	}
 }
 
 func TestFailoverAdoptsRunsInFlight(t *testing.T) {
@@ -142,9 +109,7 @@ func TestFailoverAdoptsRunsInFlight(t *testing.T) {
 		w.trigger(id)
 		w.trigger(id)
 		time.Sleep(time.Second)
-		f.mu.Lock()
-		f.deaf = true
-		f.mu.Unlock()
+		f.setDeaf(true)
 		w.trigger(id) // claimed, but its worker never hears of it from this leader
 		time.Sleep(time.Second)
 		f.leave()
@@ -157,9 +122,7 @@ func TestFailoverAdoptsRunsInFlight(t *testing.T) {
 			t.Errorf("stamp before the takeover: %v", err)
 		}
 		time.Sleep(10 * time.Second) // leaderless for its worker, but within the lease
-		f.mu.Lock()
-		f.deaf = false
-		f.mu.Unlock()
+		f.setDeaf(false)
 		f.mustJoin()
 		if info := w.s.Workers(); len(info) != 1 || info[0].Busy != 3 || info[0].Waiting {
 			t.Errorf("workers %+v", info)
@@ -174,183 +137,136 @@ func TestFailoverAdoptsRunsInFlight(t *testing.T) {
 	})
 }
 
-func TestRunsOfAWorkerThatNeverComesBackAreReleasedAfterAFullLease(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.lead()
-		f := w.worker("w1", 1, func(f *fakeWorker) { f.handle = takes(time.Hour) }).mustJoin()
-		id := w.create("@manual", nil)
-		w.trigger(id)
-		time.Sleep(time.Second)
-		f.leave()
-		w.lead()
-		g := w.worker("w2", 1, nil).mustJoin()
-		time.Sleep(28 * time.Second)
-		if len(g.ran()) != 0 {
-			t.Fatal("released too early")
-		}
-		time.Sleep(5 * time.Second)
-		w.wantHistory(id, "failed(worker_lost)", "succeeded")
-	})
-}
-
-// beat sends one heartbeat by hand.
-func beat(t *testing.T, s *Scheduler, ref job.SessionRef, acked uint64, held ...job.Held) job.HeartbeatReply {
-	t.Helper()
-	r, err := s.Heartbeat(context.Background(), job.Heartbeat{Session: ref, Acked: acked, Free: 1, Held: held})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
+// A heartbeat says nothing of what it does not name: the answer with a run may be on its way, and its result may be.
 func TestHeartbeatRacingWithAnAssignmentNeverReleases(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		f := w.worker("w1", 4, nil)
-		session, err := s.Register(context.Background(), f.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ref := session.SessionRef
-		id := w.create("@manual", func(s *job.Spec) { s.Overlap = job.OverlapAllow })
+		h := w.hand("w1", 4)
+		id := w.create("@manual", atMostOnce)
 		w.trigger(id)
-		time.Sleep(time.Second)
-		r, err := s.Poll(context.Background(), job.Poll{Session: ref, Free: 4})
-		if err != nil || len(r.Assignments) != 1 {
+		r, err := h.ask(job.Poll{Free: 4, Wait: job.Duration(time.Second)})
+		if err != nil || len(r.Runs) != 1 {
 			t.Fatalf("%+v %v", r, err)
 		}
-		a := r.Assignments[0]
-		// The answer is on its way; heartbeats that were sent before it arrived say nothing about it.
-		for range 5 {
-			beat(t, s, ref, 0)
+		a := r.Runs[0]
+		for range 4 { // before that answer arrived
+			h.names()
 			time.Sleep(6 * time.Second)
 		}
-		if n := len(applied[fsm.Expire](w)); n != 0 {
-			t.Fatal("released because of a message in flight")
-		}
-		// Received; then its result is on its way into the log while heartbeats without it come in.
-		held := job.Held{Run: a.Run, Fence: a.Fence, StartedAt: job.At(w.clock.Now())}
-		beat(t, s, ref, 1, held)
-		if _, ok := s.Started("w1", ref.Incarnation, a.Fence); !ok {
+		h.take(r)
+		wantOK(t, h.names(a.Fence)[0])
+		if _, ok := s.Started("w1", h.incarnation(), a.Fence); !ok {
 			t.Error("the start is not known")
 		}
 		w.setFault(func(cmd fsm.Command) (error, bool) {
 			if _, ok := cmd.(*fsm.Complete); ok {
-				time.Sleep(20 * time.Second)
+				time.Sleep(40 * time.Second)
 			}
 			return nil, true
 		})
-		done := make(chan job.ReportReply, 1)
+		done := make(chan struct{})
 		go func() {
-			r, _ := s.Report(context.Background(), job.Report{Session: ref, Results: []job.Result{{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded}}})
-			done <- r
+			h.succeeds(&a)
+			close(done)
 		}()
 		for range 3 {
 			time.Sleep(5 * time.Second)
-			beat(t, s, ref, 1)
+			h.names()
 		}
-		if acks := (<-done).Acks; len(acks) != 1 || acks[0].Stale {
-			t.Errorf("acks %+v", acks)
-		}
+		<-done
 		w.wantHistory(id, "succeeded")
 		if n := len(applied[fsm.Expire](w)); n != 0 {
 			t.Errorf("%d expire commands", n)
 		}
-		// A run that the worker had and twice does not know of is lost.
-		w.setFault(nil)
-		if _, err = s.Poll(context.Background(), job.Poll{Session: ref, Acked: 1, Free: 4}); err != nil {
-			t.Fatal(err)
-		}
-		w.trigger(id)
-		time.Sleep(time.Second)
-		if r, err = s.Poll(context.Background(), job.Poll{Session: ref, Acked: 1, Free: 4}); err != nil || len(r.Assignments) != 1 || r.Assignments[0].Number != 2 {
-			t.Fatalf("%+v %v", r, err)
-		}
-		beat(t, s, ref, 2)
-		time.Sleep(time.Second)
-		if n := len(applied[fsm.Expire](w)); n != 0 {
-			t.Error("released after one heartbeat")
-		}
-		beat(t, s, ref, 2)
-		time.Sleep(time.Second)
-		if n := len(applied[fsm.Expire](w)); n != 1 {
-			t.Errorf("%d expire commands", n)
-		}
-		// Whatever it holds that is no longer its own it is told to stop.
-		if r := beat(t, s, ref, 2, job.Held{Fence: 12345}); !slices.Equal(r.Cancel, []uint64{12345}) {
-			t.Errorf("cancel %v", r.Cancel)
-		}
 	})
 }
 
-// A worker whose poll loop died goes on sending heartbeats. What it was given and never collected must not wait for it
-// for ever.
+// A worker whose poll loop died goes on sending heartbeats. What was claimed for it goes to others when its offer is
+// over; it was never told of that, so at most once is kept.
 func TestRunsThatAWorkerDoesNotCollectGoToAnother(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		f := w.worker("w1", 4, nil)
-		session, err := s.Register(context.Background(), f.reg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := w.create("@manual", func(s *job.Spec) { s.Overlap, s.Delivery = job.OverlapAllow, job.DeliverAtMostOnce })
+		w.lead()
+		h := w.hand("w1", 4)
+		h.offer(4)
+		id := w.create("@manual", atMostOnce)
 		w.trigger(id)
 		time.Sleep(time.Second)
+		if n := len(applied[fsm.Claim](w)); n != 1 {
+			t.Fatalf("%d claims: the test is about one that is not collected", n)
+		}
 		g := w.worker("w2", 4, nil).mustJoin()
-		for range 8 {
-			time.Sleep(5 * time.Second)
-			beat(t, s, session.SessionRef, 0)
+		for range 3 {
+			time.Sleep(3 * time.Second)
+			h.names()
 		}
 		w.trigger(id)
 		time.Sleep(time.Second)
-		w.wantHistory(id, "succeeded", "succeeded") // returned, not lost: its worker was never told of it
+		w.wantHistory(id, "succeeded", "succeeded") // returned, not lost
 		if n := len(g.ran()); n != 2 {
 			t.Errorf("the other worker ran %d", n)
 		}
-		// It is given work again when it asks for some.
 		g.leave()
-		for range 8 {
-			time.Sleep(5 * time.Second)
-			beat(t, s, session.SessionRef, 0)
-		}
+		time.Sleep(10 * time.Second)
 		w.trigger(id)
-		r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef, Free: 4, Wait: job.Duration(5 * time.Second)})
-		if err == nil && len(r.Assignments) == 0 {
-			t.Errorf("nothing for a worker that asks")
-		}
+		h.wants(1) // it is given work again when it asks for some
 	})
 }
 
 func TestOneResultReportedTwiceIsCommittedOnce(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		f := w.worker("w1", 4, nil)
-		session, _ := s.Register(context.Background(), f.reg)
-		id := w.create("@manual", nil)
-		w.trigger(id)
-		time.Sleep(time.Second)
-		r, err := s.Poll(context.Background(), job.Poll{Session: session.SessionRef, Free: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep := job.Report{Session: session.SessionRef, Results: []job.Result{{Run: r.Assignments[0].Run, Fence: r.Assignments[0].Fence, Outcome: job.OutcomeSucceeded}}}
+		w.lead()
+		h := w.hand("w1", 4)
+		id, a := h.one(nil)
 		var wg sync.WaitGroup
 		for range 3 {
-			wg.Go(func() {
-				reply, err := s.Report(context.Background(), rep)
-				if err != nil || len(reply.Acks) != 1 || reply.Acks[0].Stale {
-					t.Errorf("%+v %v", reply, err)
-				}
-			})
+			wg.Go(func() { h.succeeds(&a) })
 		}
 		wg.Wait()
-		reply, err := s.Report(context.Background(), rep)
-		if err != nil || len(reply.Acks) != 1 || !reply.Acks[0].Stale {
-			t.Errorf("a fourth time: %+v %v", reply, err)
+		w.wantHistory(id, "succeeded")
+		if b, err := h.report(&a, job.OutcomeSucceeded); err != nil || b.Status != job.StatusGone {
+			t.Errorf("a fourth time, when nothing but the fence is said: %+v %v", b, err)
 		}
 		if n := len(applied[fsm.Complete](w)); n != 1 {
 			t.Errorf("%d complete commands", n)
 		}
+	})
+}
+
+// A worker that fell silent is counted once, however many runs it had.
+func TestASilentWorkerIsCountedOnce(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		expired := 0
+		w.opts.Metrics.Expired = func() { expired++ }
+		w.lead()
+		h := w.hand("w1", 4)
+		h.one(nil)
+		time.Sleep(5 * time.Second)
+		h.one(nil)
+		time.Sleep(3 * time.Minute)
+		if expired != 1 {
+			t.Errorf("%d times", expired)
+		}
+	})
+}
+
+// A result that could not be committed leaves its claim to the lease, if its worker does not come again.
+func TestALeaseEndsAfterAResultThatWasNotCommitted(t *testing.T) {
+	run(t, func(t *testing.T, w *world) {
+		w.lead()
+		h := w.hand("w1", 2)
+		id, a := h.one(nil)
+		w.setFault(func(cmd fsm.Command) (error, bool) {
+			if _, ok := cmd.(*fsm.Complete); ok {
+				time.Sleep(40 * time.Second) // longer than the lease
+				return notApplied(cmd)
+			}
+			return nil, true
+		})
+		_, err := h.report(&a, job.OutcomeSucceeded)
+		wantCode(t, err, job.CodeOutcomeUnknown)
+		w.setFault(nil)
+		time.Sleep(time.Minute) // its worker is gone
+		w.wantHistory(id, "failed(worker_lost)")
 	})
 }
 

@@ -69,8 +69,8 @@ func TestANamespaceLeavesSlotsToOthers(t *testing.T) {
 	})
 }
 
-// A cluster whose jobs are in one namespace loses no slot, nor does a worker of one namespace or with one slot; and what
-// ends makes room for the one that has less.
+// A cluster whose jobs are in one namespace loses no slot, nor does a worker of one namespace or with one slot; and
+// what ends makes room for the one that has less.
 func TestWhereNothingIsKeptFree(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.lead()
@@ -83,7 +83,7 @@ func TestWhereNothingIsKeptFree(t *testing.T) {
 			t.Errorf("%d of 16 slots for the only namespace", n)
 		}
 		w.create("@manual", of("team-b"))
-		own := w.worker("own", 16, func(f *fakeWorker) { hang(f); f.reg.Namespace = "team-a" }).mustJoin()
+		own := w.worker("own", 16, func(f *fakeWorker) { hang(f); f.is.Namespace = "team-a" }).mustJoin()
 		one := w.worker("one", 1, hang).mustJoin()
 		w.hangs(a, 20)
 		if n, m := inHand(own), inHand(one); n != 16 || m != 1 {

@@ -147,7 +147,7 @@ func (s *Scheduler) takers(c *class) (why string, free, kept, busy bool) {
 		where = " for namespace " + c.Namespace
 	}
 	for _, x := range s.sessions {
-		if !x.registered || x.draining || !takesFrom(x, c) || !takesType(x, c) {
+		if !x.present || x.draining || !takesFrom(x, c) || !takesType(x, c) {
 			continue
 		}
 		typed = true
@@ -165,8 +165,7 @@ func (s *Scheduler) takers(c *class) (why string, free, kept, busy bool) {
 		granted = true
 		free = free || c.mayTake(x, shared)
 		kept = kept || x.free() > 0
-		// A pull worker has room only while a poll of it waits. One with nothing in hand is not busy: it does not ask.
-		busy = busy || x.pull == nil || x.busy() > 0
+		busy = busy || x.offers || x.busy() > 0 // one that does not ask and has nothing in hand is not busy
 	}
 	switch {
 	case c.Type == job.TypeQueue && !queued:
@@ -212,7 +211,7 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	for k, x := range s.sessions {
 		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version,
 			Namespace: x.namespace, Types: x.types, Tags: x.tags,
-			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.registered})
+			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.present})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {
 		if a.Worker != b.Worker {
@@ -227,10 +226,8 @@ func (s *Scheduler) Workers() []WorkerInfo {
 func (s *Scheduler) Started(worker string, incarnation, fence uint64) (job.Instant, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.sessions[sessionKey{worker, incarnation}]; x != nil {
-		if c := x.claims[fence]; c != nil && c.started != 0 {
-			return c.started, true
-		}
+	if c := s.claims[fence]; c != nil && c.x.key == (sessionKey{worker, incarnation}) && c.started != 0 {
+		return c.started, true
 	}
 	return 0, false
 }

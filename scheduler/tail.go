@@ -37,8 +37,8 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 			return out, false, err
 		}
 		now := s.o.Clock.Mono()
-		x := s.sessions[sessionKey{worker, incarnation}]
-		if x == nil || x.claims[fence] == nil {
+		c := s.claims[fence]
+		if c == nil || c.x.key != (sessionKey{worker, incarnation}) {
 			s.mu.Unlock()
 			return out, false, nil
 		}
@@ -59,13 +59,13 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 		t.until = now + tailLease
 		if now-t.asked > tailAgain {
 			t.asked = now
-			x.watch = append(x.watch, fence)
-			x.wakePolls()
+			c.x.watch = append(c.x.watch, c.ref())
+			c.x.wakePolls()
 		}
 		end := t.begin + int64(len(t.data))
 		if end > after {
 			from := max(after, t.begin)
-			out = job.Output{Fence: fence, Offset: from, Data: append([]byte(nil), t.data[from-t.begin:]...)}
+			out = job.Output{Ref: c.ref(), Offset: from, Data: append([]byte(nil), t.data[from-t.begin:]...)}
 			s.mu.Unlock()
 			return out, true, nil
 		}
@@ -77,7 +77,7 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 		case <-again.C:
 		case <-ctx.Done():
 			again.Stop()
-			return job.Output{Fence: fence, Offset: after}, true, nil
+			return job.Output{Ref: c.ref(), Offset: after}, true, nil
 		case <-s.done:
 		}
 		again.Stop()
@@ -86,9 +86,13 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 
 // Output takes what a worker sends of an attempt's output, and says whether anybody wants more.
 func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, error) {
+	from, err := s.callerOf(o.Session)
+	if err != nil {
+		return job.OutputReply{}, err
+	}
 	now := s.o.Clock.Mono()
 	s.mu.Lock()
-	c, err := s.claimLocked(&o)
+	c, err := s.claimLocked(from, &o)
 	if c != nil && c.unmasked != nil {
 		u := c.unmasked
 		s.mu.Unlock()
@@ -96,7 +100,7 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 		// its worker did not mask, as far as it is in one piece.
 		s.maskerOf(u).Blot(o.Data)
 		s.mu.Lock()
-		c, err = s.claimLocked(&o)
+		c, err = s.claimLocked(from, &o)
 	}
 	defer s.mu.Unlock()
 	if err != nil || c == nil {
@@ -131,12 +135,9 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 }
 
 // claimLocked is the claim that output is of; nil: it is another worker's.
-func (s *Scheduler) claimLocked(o *job.Output) (*claim, error) {
-	x, err := s.sessionLocked(o.Session)
-	if err != nil {
-		return nil, err
-	}
-	return x.claims[o.Fence], nil
+func (s *Scheduler) claimLocked(from caller, o *job.Output) (*claim, error) {
+	var a job.Answer
+	return s.namedLocked(from, o.Ref, &a), s.servingLocked()
 }
 
 func (s *Scheduler) sweepTailsLocked(now time.Duration) {
@@ -145,11 +146,4 @@ func (s *Scheduler) sweepTailsLocked(now time.Duration) {
 			delete(s.tails, f)
 		}
 	}
-}
-
-// takeWatch are the attempts whose output is wanted, each named once.
-func (x *session) takeWatch() []uint64 {
-	w := x.watch
-	x.watch = nil
-	return w
 }

@@ -12,63 +12,56 @@ import (
 // another's run.
 func TestOutputOfAnotherWorker(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		s := w.lead()
-		_, ref := counting(t, w, w.worker("w1", 4, nil).reg)
-		id := w.create("@manual", nil)
-		w.trigger(id)
-		time.Sleep(time.Second)
-		a := mustPoll(t, w, ref, 0, 1)[0]
-		other, err := s.Register(t.Context(), job.Register{Worker: "w2", Secret: "s", Types: []job.Type{job.TypeMessage}, Slots: 1})
-		if err != nil {
-			t.Fatal(err)
+		w.lead()
+		h := w.hand("w1", 4)
+		_, a := h.one(nil)
+		h.watch(a.Fence)
+		if r := h.offer(0).Watch; len(r) != 1 || r[0].Fence != a.Fence {
+			t.Errorf("to be watched: %+v", r)
 		}
-		watch := func(after int64) job.Output {
-			t.Helper()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			out, found, err := s.Tail(ctx, "w1", ref.Incarnation, a.Fence, after)
-			if err != nil || !found {
-				t.Fatal(found, err)
-			}
-			return out
+		if !h.sends(a.Fence, "hello") || w.hand("w2", 1).sends(a.Fence, "forged") {
+			t.Error("another worker is asked for more, or the run's own is not")
 		}
-		watch(0)
-		send := func(by job.SessionRef, text string) job.OutputReply {
-			t.Helper()
-			r, err := s.Output(t.Context(), job.Output{Session: by, Fence: a.Fence, Data: []byte(text)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
-		send(ref, "hello")
-		if r := send(other.SessionRef, "forged"); r != (job.OutputReply{}) {
-			t.Errorf("another worker is asked for more: %+v", r)
-		}
-		if out := watch(0); string(out.Data) != "hello" {
-			t.Errorf("%q", out.Data)
+		if got := h.watch(a.Fence); got != "hello" {
+			t.Errorf("%q", got)
 		}
 	})
+}
+
+// watch looks at the output of a run, for a second at most.
+func (h *hand) watch(fence uint64) string {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Second)
+	defer cancel()
+	out, found, err := h.s.Tail(ctx, h.is.Worker, h.incarnation(), fence, 0)
+	if err != nil || !found {
+		h.t.Fatal(found, err)
+	}
+	return string(out.Data)
+}
+
+func (h *hand) sends(fence uint64, text string) (watched bool) {
+	h.t.Helper()
+	r, err := h.s.Output(h.t.Context(),
+		job.Output{Session: h.is.Session, Ref: job.Ref{Fence: fence}, Data: []byte(text), StartedAt: job.At(time.Now())})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return r.Watched
 }
 
 // A run whose output comes is running, also before a heartbeat says so.
 func TestOutputSaysThatARunHasStarted(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		_, ref := counting(t, w, w.worker("w1", 4, nil).reg)
-		w.trigger(w.create("@manual", nil))
-		time.Sleep(time.Second)
-		a := mustPoll(t, w, ref, 0, 1)[0]
-		if at, known := s.Started("w1", ref.Incarnation, a.Fence); known {
+		h := w.hand("w1", 4, func(p *job.Poll) { p.Prefetch = 2 })
+		_, a := h.one(nil)
+		if at, known := s.Started("w1", h.incarnation(), a.Fence); known {
 			t.Fatalf("it began at %s before its worker said so", at)
 		}
-		began := job.At(time.Now())
-		out := job.Output{Session: ref, Fence: a.Fence, Data: []byte("hello"), StartedAt: began}
-		if _, err := s.Output(t.Context(), out); err != nil {
-			t.Fatal(err)
-		}
-		if at, known := s.Started("w1", ref.Incarnation, a.Fence); !known || at != began {
-			t.Errorf("it began at %s (%t), want %s", at, known, began)
+		h.sends(a.Fence, "hello")
+		if at, known := s.Started("w1", h.incarnation(), a.Fence); !known || at != job.At(time.Now()) {
+			t.Errorf("it began at %s (%t)", at, known)
 		}
 	})
 }
@@ -83,44 +76,16 @@ func (v oneSecret) Values(string, []string) []string              { return []str
 func TestOutputIsMaskedUnderTheNextLeader(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.opts.Vault = oneSecret("hunter2hunter2")
-		s := w.lead()
-		reg := w.worker("w1", 4, nil).reg
-		reg.Secrets = []string{AllSecrets}
-		reg, ref := counting(t, w, reg)
-		w.trigger(w.create("@manual", func(s *job.Spec) {
-			s.Payload = []byte(`{"command":"true","env":{"KEY":"secret://key"}}`)
-		}))
-		time.Sleep(time.Second)
-		a := mustPoll(t, w, ref, 0, 1)[0]
-		shown := func() string {
-			t.Helper()
-			watch := func() job.Output {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				out, found, err := s.Tail(ctx, "w1", ref.Incarnation, a.Fence, 0)
-				if err != nil || !found {
-					t.Fatal(found, err)
-				}
-				return out
+		w.lead()
+		h := w.hand("w1", 4, func(p *job.Poll) { p.Secrets = []string{AllSecrets} })
+		_, a := h.one(func(s *job.Spec) { s.Payload = []byte(`{"command":"true","env":{"KEY":"secret://key"}}`) })
+		for range 2 {
+			h.watch(a.Fence)
+			h.sends(a.Fence, "it is hunter2hunter2.")
+			if got := h.watch(a.Fence); got != "it is **************." {
+				t.Errorf("%q", got)
 			}
-			watch()
-			sent := job.Output{Session: ref, Fence: a.Fence, Data: []byte("it is hunter2hunter2.")}
-			if _, err := s.Output(t.Context(), sent); err != nil {
-				t.Fatal(err)
-			}
-			return string(watch().Data)
-		}
-		const want = "it is **************."
-		if got := shown(); got != want {
-			t.Errorf("by the leader that handed it out: %q", got)
-		}
-		s = w.lead()
-		reg.Held = []job.Held{{Run: a.Run, Fence: a.Fence}}
-		if reg, ref = counting(t, w, reg); reg.Term != s.o.Term {
-			t.Fatal(reg)
-		}
-		if got := shown(); got != want {
-			t.Errorf("by the next one: %q", got)
+			w.lead()
 		}
 	})
 }

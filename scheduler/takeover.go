@@ -35,14 +35,9 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	defer s.mu.Unlock()
 	mono := s.o.Clock.Mono()
 	for _, x := range claims {
-		x.heard, x.heardAt = mono, s.o.Clock.Now() // a full lease: what its worker did lately we cannot know
-		if mutant.On(mutant.HalfLease) {
-			x.heard -= s.o.TTL / 2
-		}
+		x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 		s.addSessionLocked(x)
-		if x.pull != nil {
-			s.inheritLocked(x, mono)
-		}
+		s.inheritLocked(x, mono)
 	}
 	s.version++
 	s.serving = true
@@ -94,6 +89,25 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// inheritLocked gives the claims of an earlier leader a full lease: what their worker did lately is not known here.
+// Their timeouts are those that they were given with, and count from the claim.
+func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
+	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be
+	// believed.
+	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
+	for _, c := range x.claims {
+		s.extendLocked(c, mono)
+		if mutant.On(mutant.HalfLease) {
+			c.until -= s.o.TTL / 2
+			x.ends = min(x.ends, c.until)
+		}
+		if c.timeout <= 0 {
+			c.timeout = time.Duration(job.DefaultTimeout)
+		}
+		c.deadline = max(1, mono+time.Duration(c.claimedAt-wall)*time.Millisecond+c.timeout)
+	}
+}
+
 // loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet.
 func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 	out, classes := map[sessionKey]*session{}, map[uint32]job.Class{}
@@ -124,10 +138,6 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 					x = newSession(key, 0)
 					x.owner = r.Owner
 					out[key] = x
-					if isPull(key.incarnation) {
-						queue, _ := class.QueueKey()
-						x.pull, x.namespace = &pullSession{queue: queue, index: s.pulled}, queue.Namespace
-					}
 				}
 				c := &claim{run: k, space: s.space(class.Namespace), fence: r.Fence, attempt: r.Attempt,
 					claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling,
@@ -135,7 +145,7 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 				if len(class.Secrets) > 0 {
 					c.unmasked = &unmasked{namespace: class.Namespace, names: class.Secrets}
 				}
-				x.add(c)
+				s.add(x, c)
 				return true
 			})
 		})

@@ -18,12 +18,8 @@ func TestTraceparentOverAttemptsAndLeaders(t *testing.T) {
 		var trace string
 		parents := map[string]bool{}
 		for attempt := 1; attempt <= 3; attempt++ {
-			r, _ := w.pullOne(job.PullPoll{Worker: "w", Wait: job.Duration(time.Minute)})
-			key, err := job.ParseRunKey(r.RunID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := traceid.Of(w.st.Info().ClusterID, key).Parent(r.Fence, true)
+			r, _ := w.pullOne(job.Poll{Worker: "w", Wait: job.Duration(time.Minute)})
+			want := traceid.Of(w.st.Info().ClusterID, r.Run).Parent(r.Fence, true)
 			if r.Attempt != attempt || r.Traceparent != want {
 				t.Errorf("attempt %d has traceparent %q, want %q", r.Attempt, r.Traceparent, want)
 			}
@@ -34,7 +30,7 @@ func TestTraceparentOverAttemptsAndLeaders(t *testing.T) {
 				t.Errorf("attempt %d has traceparent %q after %v", attempt, r.Traceparent, parents)
 			}
 			parents[r.Traceparent] = true
-			wantAnswer(t, w.fail(r, nil), job.PullOK, "")
+			wantAnswer(t, w.fail(r, nil), job.StatusOK, "")
 			w.lead()
 		}
 	})

@@ -160,7 +160,7 @@ func TestPagesOfLongTexts(t *testing.T) {
 	}
 	send("POST", "/api/v1/jobs", `{"name":"wordy","type":"shell","schedule":"@manual","overlap":"allow",
 		"retry":{"max_retries":0},"payload":{"command":"true"}}`, &job.Job{})
-	worker := n.Register(t, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 1})
+	worker := n.Register(t, job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 1})
 	for range all {
 		send("POST", "/api/v1/jobs/wordy:run", "", &job.Run{})
 		worker.Report(t, worker.Take(t), job.Result{Outcome: job.OutcomeFailed,

@@ -353,27 +353,26 @@ func TestRoutes(t *testing.T) {
 		{"queue delete, old version", "DELETE", "/queues/mail", header{"If-Match": `"7"`}, ``, 412, job.CodeVersionConflict, ``},
 		{"queue delete, unknown", "DELETE", "/queues/nope", nil, ``, 404, job.CodeUnknownQueue, ``},
 
-		{"worker registers", "POST", "/workers:register", nil, `{"worker":"w2","secret":"s","types":["http"],"slots":1,"held":[],"later":1}`, 200, "", `"ttl":"30s"`},
-		{"worker polls", "POST", "/workers:poll", nil, `{"session":$session,"acked":6,"free":2,"wait":"10s"}`, 200, "", `"payload":{"command":"date && date"}`},
-		{"worker heartbeats", "POST", "/workers:heartbeat", nil, `{"session":$session,"acked":6,"held":[{"run":$runkey,"fence":$fence}]}`, 200, "", `{"nonce":`},
-		{"worker reports", "POST", "/workers:report", nil, `{"session":$session,"results":[{"run":$runkey,"fence":$fence,"outcome":1}]}`, 200, "", `[{"fence":$fence}]`},
+		{"worker opens a session", "POST", "/workers:poll", nil, `{"worker":"w2","secret":"s","types":["http"],"slots":1,"free":1,"later":1}`, 200, "", `"lease":"30s","runs":[]`},
+		{"worker polls", "POST", "/workers:poll?group=0", nil, `{"session":$session,"types":["shell"],"free":2,"wait":"10s"}`, 200, "", `"type":"shell","run_id":"r_2.`},
+		{"worker heartbeats", "POST", "/workers:heartbeat", nil, `{"session":$session,"runs":[{"fence":$fence,"ran":"2s"}]}`, 200, "", `[{"fence":$fence,"status":"ok"}]`},
+		{"worker heartbeats by claim", "POST", "/workers:heartbeat?queue=mail", nil, `{"runs":[{"claim":$claim},{"claim":"c_1.5.m.7"}]}`, 200, "", `[{"claim":$claim,"fence":$fence,"status":"ok"},{"claim":"c_1.5.m.7","fence":7,"status":"gone","why":"`},
+		{"worker heartbeats without sense", "POST", "/workers:heartbeat", nil, `{"runs":[{"fence":$fence},{"claim":"r_1.5.m","fence":$fence}]}`, 200, "", `{"claim":"r_1.5.m","status":"invalid"`},
+		{"worker heartbeats, another's session", "POST", "/workers:heartbeat", nil, `{"session":"mine","runs":[{"fence":$fence}]}`, 400, job.CodeInvalid, `"field":"session"`},
+		{"worker reports", "POST", "/workers:report", nil, `{"session":$session,"results":[{"fence":$fence,"outcome":"succeeded"}]}`, 200, "", `{"results":[{"fence":$fence,"status":"ok"}]}`},
+		{"worker reports by claim", "POST", "/workers:report?queue=mail&namespace=default", nil, `{"results":[{"claim":$claim,"outcome":"failed","error":"e","retry_after":"3s"}]}`, 200, "", `{"results":[{"claim":$claim,"fence":$fence,"status":"ok"}]}`},
 		{"worker output", "POST", "/workers:output", nil, `{"session":$session,"fence":$fence,"offset":0,"data":"aGk="}`, 200, "", `"watched":false`},
-		{"worker reports nothing", "POST", "/workers:report", nil, `{"session":$session}`, 200, "", `"acks":[]`},
-		{"worker unknown", "POST", "/workers:heartbeat", nil, `{"session":{"worker":"w","incarnation":9}}`, 409, job.CodeSessionUnknown, ``},
 		{"worker, empty", "POST", "/workers:poll", nil, ``, 400, job.CodeMalformed, ``},
 		{"worker, two values", "POST", "/workers:poll", nil, `{}{}`, 400, job.CodeMalformed, ``},
-		{"worker, wrong kind", "POST", "/workers:poll", nil, `{"session":{"term":"x"}}`, 400, job.CodeInvalid, `"field":"session.term"`},
+		{"worker, wrong kind", "POST", "/workers:poll", nil, `{"session":{"term":"x"}}`, 400, job.CodeInvalid, `"field":"session"`},
 		{"worker, bad duration", "POST", "/workers:poll", nil, `{"wait":10}`, 400, job.CodeInvalid, ``},
 		{"worker, other media type", "POST", "/workers:poll", header{"Content-Type": "text/plain"}, `{}`, 415, job.CodeUnsupportedMedia, ``},
 		{"worker, JSON as msgpack", "POST", "/workers:poll", header{"Content-Type": "application/msgpack"}, `{}`, 400, job.CodeMalformed, `msgpack`},
 		{"worker, query", "POST", "/workers:poll?wait=1s", nil, `{}`, 400, job.CodeUnknownField, ``},
 		{"worker, GET", "GET", "/workers:poll", nil, ``, 405, job.CodeMethodNotAllowed, ``},
-
-		{"pull polls", "POST", "/queues/q:poll", nil, `{"worker":"w","max":2,"wait":"10s","tags":{"a":"b"},"held":[{"run_id":"r_1.5.m","fence":7}]}`, 200, "", `"session":"s"`},
-		{"pull polls with nothing", "POST", "/queues/q:poll", nil, "", 200, "", `"data":{"max":1}`},
-		{"pull heartbeats", "POST", "/queues/q:heartbeat", nil, `{"runs":[{"run_id":"r_1.5.m","fence":7}]}`, 200, "", `"status":"canceling"`},
-		{"pull completes", "POST", "/queues/q:complete", nil, `{"worker":"w","session":"s","runs":[{"run_id":"r_1.5.m","fence":7,"output":"o"}]}`, 200, "", `"repeated":true`},
-		{"pull fails", "POST", "/queues/q:fail", nil, `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","permanent":true,"delay":"3s","output":"o"}]}`, 200, "", `"status":"ok"`},
+		{"worker of a queue polls with nothing", "POST", "/workers:poll?queue=mail", nil, "", 200, "", `"runs":[]`},
+		{"worker of a queue that is none", "POST", "/workers:poll?queue=nope", nil, `{}`, 404, job.CodeUnknownQueue, `mail`},
+		{"worker of a queue of another namespace", "POST", "/workers:poll?queue=mail&namespace=other", nil, `{}`, 404, job.CodeUnknownQueue, ``},
 
 		{"clock reset", "POST", "/cluster:clock-reset", nil, "", 204, "", ""},
 		{"scrub", "POST", "/cluster:scrub", nil, "", 200, "", `"pass":1`},
@@ -471,7 +470,7 @@ func TestRoutes(t *testing.T) {
 		fmt.Fprintln(w, "carillon_leader 1")
 	})
 	unchanged := world(t) // for what only reads or is refused
-	harmless := regexp.MustCompile(`/schedule:|/cluster:|/queues/\{queue\}:(poll|heartbeat|complete|fail)|/workers:heartbeat`)
+	harmless := regexp.MustCompile(`/schedule:|/cluster:|/workers:heartbeat`)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := unchanged
@@ -487,7 +486,7 @@ func TestRoutes(t *testing.T) {
 			if path != "/healthz" && path != "/readyz" && !strings.HasPrefix(path, "/metrics") {
 				path = "/api/v1" + path
 			}
-			w := serveWith(t, someJoins{f.Backend}, api.Options{Metrics: metrics, JobMetrics: metrics, Workers: f.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
+			w := serveWith(t, someJoins{f.Backend}, api.Options{Metrics: metrics, JobMetrics: metrics, Workers: f.Options.Workers, Cluster: someCluster{}, Leader: func() string { return "h:2" }}, tt.method, path, headers, tt.body)
 			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 				t.Fatalf("%d, want %d with %q:\n%s", w.Code, tt.status, tt.want, w.Body)
 			}

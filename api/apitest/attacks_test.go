@@ -16,6 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 )
@@ -111,50 +112,55 @@ func TestAttackRebinding(t *testing.T) {
 // holder is a worker that took a run.
 type holder struct {
 	token   string
-	secret  string
-	session job.Session
+	session string
 	run     job.Assignment
+}
+
+// open opens a session of a worker, in JSON.
+func open(t testing.TB, n *apitest.Node, token string, p job.Poll) (session string) {
+	t.Helper()
+	for _, p.Secret = range []string{"known to this process only", ""} { // the first opens it, the second takes part
+		var got job.PollReply
+		if status, problem := tell(t, n, "/api/v1/workers:poll", token, p, &got); status != 200 || got.Session == p.Session {
+			t.Fatalf("%d %+v", status, problem)
+		}
+		p.Session = got.Session
+	}
+	return p.Session
 }
 
 func takeOne(t testing.TB, n *apitest.Node, token, name string) holder {
 	t.Helper()
-	h := holder{token: token, secret: "known to this process only"}
-	h.register(t, n, name, nil)
+	about := job.Poll{Worker: name, Types: []job.Type{job.TypeHTTP}}
+	h := holder{token: token, session: open(t, n, token, about)}
 	if _, _, err := n.Backend.CreateJob(t.Context(), job.Spec{Name: "one", Type: job.TypeHTTP, Schedule: "@manual", Payload: []byte(`{"url":"http://127.0.0.1:1/"}`)}, api.Request{Key: "create"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.Backend.RunJob(t.Context(), "one", api.Request{Key: "run"}); err != nil {
 		t.Fatal(err)
 	}
+	about.Free, about.Wait = 1, job.Duration(1e9)
 	for {
 		var got job.PollReply
-		if status, p := tell(t, n, "/api/v1/workers:poll", token, job.Poll{Session: h.session.SessionRef, Free: 1, Wait: job.Duration(1e9)}, &got); status != 200 {
+		about.Session = h.session
+		if status, p := tell(t, n, "/api/v1/workers:poll", token, about, &got); status != 200 {
 			t.Fatalf("%d %+v", status, p)
 		}
-		if len(got.Assignments) == 1 {
-			h.run = got.Assignments[0]
+		if h.session = got.Session; len(got.Runs) == 1 {
+			h.run = got.Runs[0]
 			return h
 		}
 	}
 }
 
-// register registers with the leader, as workers do: the first answer says which incarnation it has.
-func (h *holder) register(t testing.TB, n *apitest.Node, name string, held []job.Held) {
-	t.Helper()
-	rq := job.Register{Worker: name, Secret: h.secret, Incarnation: h.session.Incarnation, Types: []job.Type{job.TypeHTTP}, Slots: 1, Held: held, Registration: 1}
-	for again := true; again; rq.Registration++ {
-		h.session = job.Session{}
-		if status, p := tell(t, n, "/api/v1/workers:register", h.token, rq, &h.session); status != 200 {
-			t.Fatalf("%d %+v", status, p)
-		}
-		again, rq.Incarnation, rq.Term = h.session.Again, h.session.Incarnation, h.session.Term
-	}
-	if h.session.Worker != name {
-		t.Fatalf("%+v", h.session)
-	}
+func (h *holder) ref() job.Ref { return job.Ref{Fence: h.run.Fence} }
+
+// report ends the run, by its fence.
+func (h *holder) report(session string) job.Report {
+	return job.Report{Session: session, Results: []job.Result{{Ref: h.ref(), Outcome: job.OutcomeSucceeded}}}
 }
 
-// Attack: to speak for another worker. Its name, incarnation, term and registration can be guessed.
+// Attack: to speak for another worker. Everything in its session can be guessed.
 func TestAttackWorkerSession(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -163,24 +169,20 @@ func TestAttackWorkerSession(t *testing.T) {
 			other := tokenIf(t, n, wire.TokenRequest{Name: "other", Role: job.RoleWorker})
 			h := takeOne(t, n, shared, "w")
 			before := digest(t, n)
-			guess := h.session.SessionRef
-			guess.Secret = ""
-			stolen := h.session.SessionRef // with the secret, and another token
-			for i, try := range []struct {
-				token string
-				ref   job.SessionRef
-			}{{other, guess}, {shared, guess}, {other, stolen}} {
+			guess := h.session
+			if name == "secure" {
+				guess = guess[:strings.LastIndexByte(guess, '.')] // without its seal
+			}
+			for i, try := range []struct{ token, session string }{{other, guess}, {shared, guess}, {other, h.session}} {
 				if name == "plain" && i > 0 {
 					break
 				}
-				held := []job.Held{{Run: h.run.Run, Fence: h.run.Fence}}
-				results := []job.Result{{Run: h.run.Run, Fence: h.run.Fence, Outcome: job.OutcomeSucceeded}}
 				var got [4]int
 				var p [4]wire.Problem
-				got[0], p[0] = tell(t, n, "/api/v1/workers:poll", try.token, job.Poll{Session: try.ref, Free: 1}, nil)
-				got[1], p[1] = tell(t, n, "/api/v1/workers:heartbeat", try.token, job.Heartbeat{Session: try.ref, Held: held}, nil)
-				got[2], p[2] = tell(t, n, "/api/v1/workers:output", try.token, job.Output{Session: try.ref, Fence: h.run.Fence, Data: []byte("x")}, nil)
-				got[3], p[3] = tell(t, n, "/api/v1/workers:report", try.token, job.Report{Session: try.ref, Results: results}, nil)
+				got[0], p[0] = tell(t, n, "/api/v1/workers:poll", try.token, job.Poll{Session: try.session, Types: []job.Type{job.TypeHTTP}, Free: 1}, nil)
+				got[1], p[1] = tell(t, n, "/api/v1/workers:heartbeat", try.token, job.Heartbeat{Session: try.session, Runs: []job.Beat{{Ref: h.ref()}}}, nil)
+				got[2], p[2] = tell(t, n, "/api/v1/workers:output", try.token, job.Output{Session: try.session, Ref: h.ref(), Data: []byte("x")}, nil)
+				got[3], p[3] = tell(t, n, "/api/v1/workers:report", try.token, h.report(try.session), nil)
 				for k := range got {
 					if name == "plain" && got[k] != 200 || name == "secure" && (got[k] != 409 || p[k].Code != job.CodeSessionUnknown) {
 						t.Errorf("try %d, call %d: %d %+v", i, k, got[k], p[k])
@@ -194,26 +196,24 @@ func TestAttackWorkerSession(t *testing.T) {
 				return
 			}
 			// The worker itself goes on.
-			var acks job.ReportReply
-			report := job.Report{Session: h.session.SessionRef, Results: []job.Result{{Run: h.run.Run, Fence: h.run.Fence, Outcome: job.OutcomeSucceeded}}}
-			if status, p := tell(t, n, "/api/v1/workers:report", shared, report, &acks); status != 200 || len(acks.Acks) != 1 || acks.Acks[0].Stale {
-				t.Errorf("%d %+v %+v", status, p, acks)
+			var got job.ReportReply
+			if status, p := tell(t, n, "/api/v1/workers:report", shared, h.report(h.session), &got); status != 200 || len(got.Results) != 1 || got.Results[0].Status != job.StatusOK {
+				t.Errorf("%d %+v %+v", status, p, got)
 			}
 		})
 	}
 }
 
-// The next leader knows the secret of a session again, and a wrong one for what it is.
-func TestSessionSecretAfterFailover(t *testing.T) {
+// The next leader opens the sessions and claims that this one sealed, and a wrong seal it knows for what it is.
+func TestSealsAfterFailover(t *testing.T) {
 	t.Parallel()
-	underOneLeader(t, sessionSecretAfterFailover)
+	underOneLeader(t, sealsAfterFailover)
 }
 
-func sessionSecretAfterFailover(t *tenure) {
+func sealsAfterFailover(t *tenure) {
 	nodes := t.cluster(3, apitest.Secure)
 	token := nodes[0].Token(t, wire.TokenRequest{Role: job.RoleWorker})
 	h := takeOne(t, nodes[0], token, "w")
-	secret := h.session.Secret
 	t.leads(nil)
 	if err := nodes[0].Close(); err != nil {
 		t.Fatal(err)
@@ -228,75 +228,78 @@ func sessionSecretAfterFailover(t *tenure) {
 		return leader != nil
 	})
 	t.leads(leader)
-	h.register(t, leader, "w", []job.Held{{Run: h.run.Run, Fence: h.run.Fence}})
-	if h.session.Secret != secret {
-		t.Errorf("the secret was %q and is %q", secret, h.session.Secret)
+	var polled job.PollReply
+	again := job.Poll{Session: h.session, Worker: "w", Types: []job.Type{job.TypeHTTP}}
+	if status, p := tell(t, leader, "/api/v1/workers:poll", token, again, &polled); status != 200 || polled.Session == h.session {
+		t.Fatalf("%d %+v", status, p)
 	}
 	before := digest(t, leader)
-	report := job.Report{Session: h.session.SessionRef, Results: []job.Result{{Run: h.run.Run, Fence: h.run.Fence, Outcome: job.OutcomeSucceeded}}}
-	wrong := report
-	wrong.Session.Secret = strings.Repeat("x", len(secret))
-	if status, p := tell(t, leader, "/api/v1/workers:report", token, wrong, nil); p.Code != job.CodeSessionUnknown || digest(t, leader) != before {
+	if status, p := tell(t, leader, "/api/v1/workers:report", token, h.report(polled.Session+"x"), nil); p.Code != job.CodeSessionUnknown || digest(t, leader) != before {
 		t.Errorf("%d %+v", status, p)
 	}
-	var acks job.ReportReply
-	if status, p := tell(t, leader, "/api/v1/workers:report", token, report, &acks); status != 200 || len(acks.Acks) != 1 || acks.Acks[0].Stale {
-		t.Errorf("%d %+v %+v", status, p, acks)
+	var beaten job.HeartbeatReply
+	byClaim := job.Heartbeat{Runs: []job.Beat{{Ref: job.Ref{Claim: h.run.Claim}}}}
+	if status, p := tell(t, leader, "/api/v1/workers:heartbeat", token, byClaim, &beaten); status != 200 || beaten.Runs[0].Status != job.StatusOK {
+		t.Errorf("%d %+v %+v", status, p, beaten)
+	}
+	var got job.ReportReply
+	if status, p := tell(t, leader, "/api/v1/workers:report", token, h.report(h.session), &got); status != 200 || len(got.Results) != 1 || got.Results[0].Status != job.StatusOK {
+		t.Errorf("%d %+v %+v", status, p, got)
 	}
 }
 
 // Attack: to swallow what is due, to use up what workers share, to take another one's name.
-func TestAttackRegistration(t *testing.T) {
+func TestAttackPoll(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			n := apitest.Start(t, mode)
 			token := tokenIf(t, n, wire.TokenRequest{Name: "mine", Role: job.RoleWorker,
 				WorkerGrant: wire.WorkerGrant{Queues: []string{"mail", "sms"}, Types: []string{"queue", "http"}, Tags: map[string]string{"region": "eu"}, Slots: 4}})
 			wide := tokenIf(t, n, wire.TokenRequest{Name: "wide", Role: job.RoleWorker})
-			good := job.Register{Worker: "n1", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 4}
-			for what, change := range map[string]func(*job.Register){
-				"slots": func(r *job.Register) { r.Slots = 1 << 20 },
-				"types": func(r *job.Register) { r.Types = []job.Type{job.TypeShell} },
-				"queue": func(r *job.Register) {
-					r.Types, r.Tags = []job.Type{job.TypeQueue}, map[string]string{"queue": "mail,money"}
-				},
-				"tags": func(r *job.Register) {
-					r.Tags = map[string]string{}
-					for i := range job.MaxTags + 1 {
-						r.Tags[fmt.Sprint(i)] = "x"
-					}
+			good := job.Poll{Worker: "n1", Types: []job.Type{job.TypeHTTP}, Slots: 4, Free: 4}
+			for field, change := range map[string]func(*job.Poll){
+				"slots": func(p *job.Poll) { p.Slots = 1 << 20 },
+				"free":  func(p *job.Poll) { p.Free = 5 },
+				"types": func(p *job.Poll) { p.Types = []job.Type{job.TypeShell} },
+				"tags.queue": func(p *job.Poll) {
+					p.Types, p.Tags = []job.Type{job.TypeQueue}, map[string]string{"queue": "mail,money"}
 				},
 			} {
-				r := good
-				r.Worker = what
-				change(&r)
-				status, p := tell(t, n, "/api/v1/workers:register", token, r, nil)
-				if name == "plain" && status != 200 || name == "secure" && status != 403 && status != 400 {
-					t.Errorf("%s: %d %+v", what, status, p)
+				p := good
+				p.Worker = field
+				change(&p)
+				status, problem := tell(t, n, "/api/v1/workers:poll", token, p, nil)
+				if name == "plain" && status != 200 || name == "secure" && (status != 403 || problem.Field != field) {
+					t.Errorf("%s: %d %+v", field, status, problem)
 				}
+			}
+			many := good
+			many.Tags = map[string]string{}
+			for i := range job.MaxTags + 1 {
+				many.Tags[fmt.Sprint(i)] = "x"
+			}
+			if status, p := tell(t, n, "/api/v1/workers:poll", token, many, nil); status != 400 || p.Field != "tags" {
+				t.Errorf("%d %+v", status, p)
 			}
 			if name == "plain" {
 				return
 			}
-			r := good
-			r.Slots = job.MaxWorkerSlots + 1
-			if status, p := tell(t, n, "/api/v1/workers:register", wide, r, nil); status != 403 || p.Field != "slots" {
-				t.Errorf("%d %+v", status, p)
+			p := good
+			p.Slots = job.MaxWorkerSlots + 1
+			if status, problem := tell(t, n, "/api/v1/workers:poll", wide, p, nil); status != 403 || problem.Field != "slots" {
+				t.Errorf("%d %+v", status, problem)
 			}
-			r = good
-			r.Node = &job.NodeRef{Cluster: "c", Instance: "i", Address: "a:1"}
-			if status, p := tell(t, n, "/api/v1/workers:register", token, r, nil); status != 403 {
-				t.Errorf("the worker of a node: %d %+v", status, p)
+			p = good
+			p.Node = &job.NodeRef{Cluster: "c", Instance: "i", Address: "a:1"}
+			if status, problem := tell(t, n, "/api/v1/workers:poll", token, p, nil); status != 403 {
+				t.Errorf("the worker of a node: %d %+v", status, problem)
 			}
 			// Two tokens, and a node, may have workers of one name; what the token decides is decided.
-			n.Register(t, job.Register{Worker: "n1", Secret: "the node's", Types: []job.Type{job.TypeHTTP}, Slots: 1})
+			n.Register(t, job.Poll{Worker: "n1", Secret: "the node's", Types: []job.Type{job.TypeHTTP}, Slots: 1})
 			for _, token := range []string{token, wide} {
-				var s job.Session
-				r := good
-				r.Types, r.Tags = []job.Type{job.TypeQueue}, map[string]string{"region": "us"}
-				if status, p := tell(t, n, "/api/v1/workers:register", token, r, &s); status != 200 || s.Worker != "n1" || s.Secret == "" {
-					t.Errorf("%d %+v %+v", status, p, s)
-				}
+				p := good
+				p.Free, p.Types, p.Tags = 0, []job.Type{job.TypeQueue}, map[string]string{"region": "us"}
+				open(t, n, token, p)
 			}
 			st, err := n.Backend.Status(t.Context(), api.Read{})
 			if err != nil || len(st.Workers) != 3 {
@@ -315,8 +318,8 @@ func TestAttackRegistration(t *testing.T) {
 	}
 }
 
-// Attack: to complete a run that another pull worker has. Its id and fence can be read by every viewer.
-func TestAttackPullClaim(t *testing.T) {
+// Attack: to end a run that another worker has. Its id and fence can be read by every viewer.
+func TestAttackClaim(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			n := apitest.Start(t, mode)
@@ -330,42 +333,34 @@ func TestAttackPullClaim(t *testing.T) {
 			if _, err := n.Backend.RunJob(t.Context(), "one", api.Request{Key: "run"}); err != nil {
 				t.Fatal(err)
 			}
-			var got job.PullReply
+			var got job.PollReply
 			for len(got.Runs) == 0 {
-				if status, p := tell(t, n, "/api/v1/queues/mail:poll", shared, job.PullPoll{Worker: "w", Max: 1, Wait: job.Duration(1e9)}, &got); status != 200 {
+				if status, p := tell(t, n, "/api/v1/workers:poll?queue=mail", shared, job.Poll{Worker: "w", Free: 1, Wait: job.Duration(1e9)}, &got); status != 200 {
 					t.Fatalf("%d %+v", status, p)
 				}
 			}
-			if got.Worker != "w" {
-				t.Errorf("%+v", got)
-			}
 			run := got.Runs[0]
 			before := digest(t, n)
-			bare := job.PullRef{RunID: run.RunID, Fence: run.Fence}
-			key, err := job.ParseRunKey(run.RunID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			unsealed := job.PullRef{Claim: job.ClaimRef{Run: key, Fence: run.Fence}.String()}
-			stolen := job.PullRef{Claim: run.Claim}
+			fence := job.Ref{Fence: run.Fence}
+			guess := job.Ref{Claim: job.ClaimRef{Run: run.Run, Fence: run.Fence}.String()}
+			stolen := job.Ref{Claim: run.Claim}
 			for i, try := range []struct {
-				token string
-				ref   job.PullRef
-			}{{viewer, bare}, {other, bare}, {shared, bare}, {shared, unsealed}, {other, stolen}} {
+				token  string
+				ref    job.Ref
+				status int
+			}{{viewer, guess, 403}, {other, guess, 403}, {shared, guess, 403}, {other, stolen, 403}, {other, fence, 200}, {shared, fence, 200}} {
 				if name == "plain" && i > 0 {
 					break
 				}
-				for _, verb := range []string{"heartbeat", "fail", "complete"} {
-					if name == "plain" && verb == "fail" {
-						continue
+				for call, body := range map[string]any{"heartbeat?queue=mail": job.Heartbeat{Runs: []job.Beat{{Ref: try.ref}}},
+					"report?queue=mail": job.Report{Results: []job.Result{{Ref: try.ref, Outcome: job.OutcomeSucceeded}}}} {
+					var answers struct{ Runs, Results []job.Answer }
+					status, p := tell(t, n, "/api/v1/workers:"+call, try.token, body, &answers)
+					if name == "plain" && status != 200 || name == "secure" && status != try.status {
+						t.Errorf("try %d, %s: %d %+v", i, call, status, p)
 					}
-					body := map[string]any{"runs": []any{try.ref}}
-					if verb == "fail" {
-						body = map[string]any{"runs": []any{job.PullResult{PullRef: try.ref, Error: "x"}}}
-					}
-					status, p := tell(t, n, "/api/v1/queues/mail:"+verb, try.token, body, nil)
-					if name == "plain" && status != 200 || name == "secure" && status != 403 {
-						t.Errorf("try %d, %s: %d %+v", i, verb, status, p)
+					if all := append(answers.Runs, answers.Results...); try.ref == fence && (len(all) != 1 || all[0].Status != job.StatusInvalid) {
+						t.Errorf("%s of a fence without its session: %+v", call, all)
 					}
 				}
 			}
@@ -375,34 +370,31 @@ func TestAttackPullClaim(t *testing.T) {
 			if name == "plain" {
 				return
 			}
-			if status, p := tell(t, n, "/api/v1/queues/mail:poll", bound, job.PullPoll{Max: 1}, nil); status != 403 || p.Field != "queue" {
+			if status, p := tell(t, n, "/api/v1/workers:report?queue=mail", other, job.Report{Results: []job.Result{{Ref: fence}, {Ref: stolen}}}, nil); status != 403 || p.Field != "results[1].claim" {
 				t.Errorf("%d %+v", status, p)
 			}
-			if status, p := tell(t, n, "/api/v1/queues/sms:poll", bound, job.PullPoll{Max: 3}, nil); status != 403 || p.Field != "max" {
+			if status, p := tell(t, n, "/api/v1/workers:poll?queue=mail", bound, job.Poll{Free: 1}, nil); status != 403 || p.Field != "queue" {
 				t.Errorf("%d %+v", status, p)
 			}
-			// One with the session of another token has none; its own worker goes on with it.
-			var mine, theirs job.PullReply
-			for _, try := range []struct {
-				token string
-				reply *job.PullReply
-			}{{other, &theirs}, {shared, &mine}} {
-				if status, p := tell(t, n, "/api/v1/queues/mail:poll", try.token, job.PullPoll{Session: got.Session, Max: 0, Held: nil}, try.reply); status != 200 {
+			if status, p := tell(t, n, "/api/v1/workers:poll?queue=sms", bound, job.Poll{Free: 3}, nil); status != 403 || p.Field != "free" {
+				t.Errorf("%d %+v", status, p)
+			}
+			// One with the session of another token is told so; its own worker goes on with it.
+			for token, want := range map[string]int{other: 409, shared: 200} {
+				if status, p := tell(t, n, "/api/v1/workers:poll?queue=mail", token, job.Poll{Session: got.Session}, nil); status != want {
 					t.Fatalf("%d %+v", status, p)
 				}
 			}
-			if theirs.Worker == "w" || mine.Worker != "w" {
-				t.Errorf("%+v, %+v", theirs, mine)
-			}
-			var answers job.PullAnswers
-			if status, p := tell(t, n, "/api/v1/queues/mail:complete", shared, map[string]any{"session": mine.Session, "runs": []any{stolen}}, &answers); status != 200 || len(answers.Runs) != 1 || answers.Runs[0].Status != job.PullOK {
+			var answers job.ReportReply
+			mine := job.Report{Results: []job.Result{{Ref: stolen, Outcome: job.OutcomeSucceeded}}}
+			if status, p := tell(t, n, "/api/v1/workers:report?queue=mail", shared, mine, &answers); status != 200 || len(answers.Results) != 1 || answers.Results[0].Status != job.StatusOK {
 				t.Errorf("%d %+v %+v", status, p, answers)
 			}
 		})
 	}
 }
 
-// The workers that there are, with a token: one with sessions, in msgpack, and a pull worker.
+// The workers that there are, with a token: one for a group, and one for a queue.
 func TestWorkersWithTokens(t *testing.T) {
 	n := apitest.Start(t, apitest.Secure)
 	token := n.Token(t, wire.TokenRequest{Name: "workers", Role: job.RoleWorker})
@@ -420,8 +412,8 @@ func TestWorkersWithTokens(t *testing.T) {
 		}
 	}
 	done := make(chan error, 2)
-	worker, err := executor.New(executor.Options{Name: "w", Secret: "s", Slots: 1, Groups: executor.OneGroup(client.NewLeader([]string{n.Addr()}, client.WithLeaderToken(token))),
-		Runners: map[job.Type]executor.Runner{job.TypeHTTP: succeeds{}}})
+	worker, err := executor.NewWorker(worker.Options{Name: "w", Secret: "s", Slots: 1, Groups: worker.OneGroup(client.NewLeader([]string{n.Addr()}, client.WithLeaderToken(token)))},
+		map[job.Type]executor.Runner{job.TypeHTTP: succeeds{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,13 +446,11 @@ func TestTokenForQueuesOnly(t *testing.T) {
 	token := n.Token(t, wire.TokenRequest{Name: "mailer", Role: job.RoleWorker,
 		WorkerGrant: wire.WorkerGrant{Queues: []string{"mail"}}})
 	for _, types := range [][]job.Type{{job.TypeHTTP}, {job.TypeQueue, job.TypeShell}, {job.TypeMessage}} {
-		r := job.Register{Worker: "w", Secret: "s", Slots: 1, Types: types}
-		if status, p := tell(t, n, "/api/v1/workers:register", token, r, nil); status != 403 || p.Field != "types" {
+		if status, p := tell(t, n, "/api/v1/workers:poll", token, job.Poll{Worker: "w", Free: 1, Types: types}, nil); status != 403 || p.Field != "types" {
 			t.Errorf("%v: %d %+v", types, status, p)
 		}
 	}
-	r := job.Register{Worker: "w", Secret: "s", Slots: 1, Types: []job.Type{job.TypeQueue}}
-	if status, p := tell(t, n, "/api/v1/workers:register", token, r, nil); status != 200 {
+	if status, p := tell(t, n, "/api/v1/workers:poll", token, job.Poll{Worker: "w", Free: 1, Types: []job.Type{job.TypeQueue}}, nil); status != 200 {
 		t.Errorf("%d %+v", status, p)
 	}
 }
@@ -509,40 +499,47 @@ func (succeeds) Run(context.Context, job.Assignment) job.Result {
 	return job.Result{Outcome: job.OutcomeSucceeded}
 }
 
-// One token cannot have all the sessions, nor use up all the numbers of processes.
+// One token cannot have all the sessions, nor open them without end.
 func TestWorkersOfATokenAreBounded(t *testing.T) {
 	t.Parallel()
 	n := apitest.Start(t, apitest.Secure)
-	as := func(token string) context.Context {
-		return api.WithIdentity(t.Context(), api.Identity{Token: token, Role: job.RoleWorker})
+	poll := func(token, name, session string) (string, error) {
+		ctx := api.WithIdentity(t.Context(), api.Identity{Token: token, Role: job.RoleWorker})
+		p := job.Poll{Session: session, Worker: name + "@" + token, Types: []job.Type{job.TypeHTTP}, Slots: 1}
+		if session == "" {
+			p.Secret = "s"
+		}
+		r, err := n.Options.Workers.Poll(ctx, p)
+		return r.Session, err
 	}
-	register := func(ctx context.Context, name string) error {
-		_, err := n.Options.Workers.Register(ctx, job.Register{Worker: name, Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1})
+	register := func(token, name string) error {
+		session, err := poll(token, name, "")
+		if err == nil {
+			_, err = poll(token, name, session)
+		}
 		return err
 	}
 	for i := 0; ; i++ {
-		err := register(as("a"), fmt.Sprint("w", i, "@a"))
-		if err != nil {
+		if err := register("a", fmt.Sprint("w", i)); err != nil {
 			if i != 1024 || job.CodeOf(err) != job.CodeUnavailable || !strings.Contains(err.Error(), "another token") {
 				t.Fatalf("after %d: %v", i, err)
 			}
 			break
 		}
 	}
-	if err := register(as("b"), "w@b"); err != nil {
+	if err := register("b", "w"); err != nil {
 		t.Error(err)
 	}
-	// Registrations that never become sessions count all the same.
+	// Polls that open sessions with which nobody polls count all the same.
 	for i := 0; ; i++ {
-		_, err := n.Options.Workers.Register(as("c"), job.Register{Worker: "w@c", Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1, Registration: 1})
-		if err != nil {
+		if _, err := poll("c", "w", ""); err != nil {
 			if i < 1<<12 || job.CodeOf(err) != job.CodeTooManyRequests {
 				t.Fatalf("after %d: %v", i, err)
 			}
 			break
 		}
 	}
-	if err := register(as("b"), "w2@b"); err != nil {
+	if err := register("b", "w2"); err != nil {
 		t.Error(err)
 	}
 }

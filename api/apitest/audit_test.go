@@ -34,18 +34,13 @@ type step struct {
 
 // unrecorded are the routes with other methods than GET that leave no record.
 var unrecorded = map[string]string{
-	"POST /api/v1/schedule:preview":         "it changes nothing",
-	"POST /api/v1/cluster:scrub":            "it changes nothing",
-	"POST /api/v1/dev:kill":                 "a cluster to play with; what dies is a process",
-	"POST /api/v1/workers:register":         "workers",
-	"POST /api/v1/workers:poll":             "workers",
-	"POST /api/v1/workers:heartbeat":        "workers",
-	"POST /api/v1/workers:report":           "workers",
-	"POST /api/v1/workers:output":           "workers",
-	"POST /api/v1/queues/{queue}:poll":      "workers",
-	"POST /api/v1/queues/{queue}:heartbeat": "workers",
-	"POST /api/v1/queues/{queue}:complete":  "workers",
-	"POST /api/v1/queues/{queue}:fail":      "workers",
+	"POST /api/v1/schedule:preview":  "it changes nothing",
+	"POST /api/v1/cluster:scrub":     "it changes nothing",
+	"POST /api/v1/dev:kill":          "a cluster to play with; what dies is a process",
+	"POST /api/v1/workers:poll":      "workers",
+	"POST /api/v1/workers:heartbeat": "workers",
+	"POST /api/v1/workers:report":    "workers",
+	"POST /api/v1/workers:output":    "workers",
 }
 
 // steps of one caller; x keeps those of two apart, and other is a node that does not lead.

@@ -273,7 +273,7 @@ func revocationReachesFollowers(t *tenure) {
 	}
 	for _, n := range []*apitest.Node{leader, follower} {
 		wait("poll", func() error {
-			status, p := ask(t, n, "POST", "/api/v1/queues/mail:poll", worker, `{"worker":"w`+n.Addr()+`","wait":"1m"}`)
+			status, p := ask(t, n, "POST", "/api/v1/workers:poll?queue=mail", worker, `{"worker":"w`+n.Addr()+`","wait":"1m"}`)
 			if status != 401 || p.Code != job.CodeUnauthenticated {
 				return fmt.Errorf("%d %+v", status, p)
 			}
@@ -403,7 +403,7 @@ func TestExpiryEndsWhatIsOpen(t *testing.T) {
 		t.Fatal(status)
 	}
 	go func() {
-		res := send(t, ctx, n, "POST", "/api/v1/queues/mail:poll", worker, strings.NewReader(`{"worker":"w","wait":"1m"}`))
+		res := send(t, ctx, n, "POST", "/api/v1/workers:poll?queue=mail", worker, strings.NewReader(`{"worker":"w","wait":"1m"}`))
 		res.Body.Close()
 		polling <- res.StatusCode
 	}()

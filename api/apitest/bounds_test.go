@@ -91,7 +91,8 @@ func requestsOfATokenAreBounded(t *tenure) {
 		t.Errorf("%d", status)
 	}
 	for range 200 { // ten times what others may do
-		if status, p := tell(t, leader, "/api/v1/workers:heartbeat", worker, job.Heartbeat{}, nil); status != 409 ||
+		beat := job.Heartbeat{Session: "s1.x", Runs: []job.Beat{{Ref: job.Ref{Fence: 1}}}}
+		if status, p := tell(t, leader, "/api/v1/workers:heartbeat", worker, beat, nil); status != 409 ||
 			p.Code != job.CodeSessionUnknown {
 			t.Fatalf("%d %+v", status, p)
 		}
@@ -322,11 +323,11 @@ func TestSizes(t *testing.T) {
 	}
 	for path, limit := range map[string]int{
 		"/api/v1/jobs": 1 << 20, "/api/v1/jobs/x:run": 1 << 20, "/api/v1/schedule:preview": 1 << 20,
-		"/api/v1/queues/x:poll": 1 << 20, "/api/v1/queues/x:complete": 1 << 20,
-		"/api/v1/workers:register": 4 << 20, "/api/v1/workers:poll": 4 << 20, "/api/v1/workers:report": 4 << 20,
+		"/api/v1/workers:poll?queue=x": 1 << 20, "/api/v1/workers:report?queue=x": 1 << 20,
+		"/api/v1/workers:poll": 4 << 20, "/api/v1/workers:report?group=0": 4 << 20,
 	} {
 		token := operator
-		if strings.Contains(path, "workers:") || strings.Contains(path, "queues/") {
+		if strings.Contains(path, "workers:") {
 			token = worker
 		}
 		for _, size := range []int{limit + 1, 10 << 20} { // it is refused before it is sent
@@ -369,29 +370,29 @@ func (*blanks) Read(p []byte) (int, error) {
 func TestWhatWorkersSayIsBounded(t *testing.T) {
 	n := apitest.Start(t, apitest.Secure)
 	token := n.Token(t, wire.TokenRequest{Role: job.RoleWorker})
-	good := job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeQueue}, Slots: 1}
+	good := job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeQueue}, Slots: 1}
 	long := strings.Repeat("x", 2*job.MaxTagBytes)
 	queues := strings.Repeat("a-queue,", 1000) + "mail"
 	for name, c := range map[string]struct {
-		change func(*job.Register)
+		change func(*job.Poll)
 		field  string
 	}{
-		"queues":      {func(r *job.Register) { r.Tags = map[string]string{"queue": queues} }, ""},
-		"long key":    {func(r *job.Register) { r.Tags = map[string]string{long: "v"} }, "tags"},
-		"long value":  {func(r *job.Register) { r.Tags = map[string]string{"k": long} }, "tags"},
-		"long queues": {func(r *job.Register) { r.Tags = map[string]string{"queue": queues + queues + queues} }, "tags"},
-		"types":       {func(r *job.Register) { r.Types = make([]job.Type, 65) }, "types"},
-		"version":     {func(r *job.Register) { r.Version = long + long + long }, "version"},
-		"where":       {func(r *job.Register) { r.Where = long + long + long }, "where"},
+		"queues":      {func(r *job.Poll) { r.Tags = map[string]string{"queue": queues} }, ""},
+		"long key":    {func(r *job.Poll) { r.Tags = map[string]string{long: "v"} }, "tags"},
+		"long value":  {func(r *job.Poll) { r.Tags = map[string]string{"k": long} }, "tags"},
+		"long queues": {func(r *job.Poll) { r.Tags = map[string]string{"queue": queues + queues + queues} }, "tags"},
+		"types":       {func(r *job.Poll) { r.Types = make([]job.Type, 65) }, "types"},
+		"version":     {func(r *job.Poll) { r.Version = long + long + long }, "version"},
+		"where":       {func(r *job.Poll) { r.Where = long + long + long }, "where"},
 	} {
 		r := good
 		c.change(&r)
-		status, p := tell(t, n, "/api/v1/workers:register", token, r, nil)
+		status, p := tell(t, n, "/api/v1/workers:poll", token, r, nil)
 		if c.field == "" && status != 200 || c.field != "" && (status != 400 || p.Field != c.field || p.Remedy == "") {
 			t.Errorf("%s: %d %+v", name, status, p)
 		}
 	}
-	status, p := tell(t, n, "/api/v1/queues/mail:poll", token, job.PullPoll{Tags: map[string]string{"k": long}}, nil)
+	status, p := tell(t, n, "/api/v1/workers:poll?queue=mail", token, job.Poll{Tags: map[string]string{"k": long}}, nil)
 	if status != 400 || p.Field != "tags" {
 		t.Errorf("a poll: %d %+v", status, p)
 	}

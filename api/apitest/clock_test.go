@@ -16,7 +16,7 @@ func TestResultsOfAClockThatWasBehind(t *testing.T) {
 	t.Parallel()
 	n := apitest.Start(t)
 	tags := map[string]string{"pool": "test"}
-	w := n.Register(t, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Tags: tags, Slots: 2})
+	w := n.Register(t, job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP}, Tags: tags, Slots: 2})
 	_, _, err := n.Backend.CreateJob(t.Context(), job.Spec{Name: "report", Type: job.TypeHTTP, Schedule: "*/5 * * * * *",
 		Payload: []byte(`{"url":"http://127.0.0.1:1/"}`), Overlap: job.OverlapAllow, Workers: tags}, api.Request{})
 	if err != nil {

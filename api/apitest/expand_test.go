@@ -110,7 +110,7 @@ func TestBodiesDoNotExpand(t *testing.T) {
 	}
 	const size, factor = 32 << 10, 24
 	n := apitest.Start(t)
-	h := api.New(n.Backend, api.Options{Workers: n.Options.Workers, Pull: &pulls{}, Cluster: someCluster{}})
+	h := api.New(n.Backend, api.Options{Workers: n.Options.Workers, Cluster: someCluster{}})
 	doc, err := document()
 	if err != nil {
 		t.Fatal(err)

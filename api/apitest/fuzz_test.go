@@ -10,6 +10,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // FuzzHandlers: whatever arrives, nothing panics, and what is refused is refused with a problem that names a code.
@@ -24,11 +25,11 @@ func FuzzHandlers(f *testing.F) {
 	f.Add("POST", "/api/v1/schedule:preview", "", "", "", `{"schedule":"0 2 * * 1#5","timezone":"Africa/Cairo","count":100}`)
 	f.Add("PUT", "/api/v1/calendars/x", "", "", "", `{"windows":[{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}]}`)
 	f.Add("DELETE", "/api/v1/dead", "ids=1,2&all=1", "", "", "")
-	f.Add("POST", "/api/v1/queues/q:fail", "", "", "", `{"runs":[{"run_id":"r_1.5.m","fence":7,"error":"e","delay":"3s"},{}]}`)
-	f.Add("POST", "/api/v1/queues/q:poll", "", "", "", `{"max":3,"wait":"1s","held":[{"run_id":"r_1.5.m","fence":7}]}`)
+	f.Add("POST", "/api/v1/workers:report", "queue=q", "", "", `{"results":[{"claim":"c_1.5.m.7","outcome":"failed","error":"e","retry_after":"3s"},{}]}`)
+	f.Add("POST", "/api/v1/workers:poll", "queue=q&namespace=default", "", "", `{"free":3,"wait":"1s","tags":{"a":"b"}}`)
 	f.Add("GET", "/api/v1/jobs/%2e%2e", "", "", "", "")
 	f.Add("GET", "*", "", "", "", "")
-	h := api.New(world(f).Backend, api.Options{Pull: &pulls{}})
+	h := api.New(world(f).Backend, api.Options{Workers: failing(job.Errorf(job.CodeNotReady, "", "no"))})
 	f.Fuzz(func(t *testing.T, method, path, query, key, match, body string) {
 		if len(body) > 1<<16 {
 			return

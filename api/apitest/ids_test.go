@@ -50,12 +50,12 @@ func TestIdsTellNothing(t *testing.T) {
 		id[what] = j.ID.String()
 		if what == "deleted with a history" {
 			must(all, "POST", "jobs/"+id[what]+":run", "", nil)
-			var polled job.PullReply
-			must(worker, "POST", "queues/mail:poll", `{"worker":"w","max":1,"wait":"5s"}`, &polled)
+			var polled job.PollReply
+			must(worker, "POST", "workers:poll?queue=mail", `{"worker":"w","free":1,"wait":"5s"}`, &polled)
 			if len(polled.Runs) != 1 {
 				t.Fatalf("%+v", polled)
 			}
-			must(worker, "POST", "queues/mail:complete", fmt.Sprintf(`{"runs":[{"claim":%q}]}`, polled.Runs[0].Claim), nil)
+			must(worker, "POST", "workers:report?queue=mail", fmt.Sprintf(`{"results":[{"claim":%q,"outcome":"succeeded"}]}`, polled.Runs[0].Claim), nil)
 		}
 		if what != "elsewhere" {
 			must(all, "DELETE", "jobs/"+id[what], "", nil)

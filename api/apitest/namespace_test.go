@@ -53,15 +53,17 @@ func (s *spaces) must(method, path, body string, v any) {
 const mailJob = `{"name":%q,"type":"queue","schedule":"@manual","overlap":"allow","retry":{"max_retries":0},"payload":{"queue":"mail"},"calendars":["days"]}`
 
 // finish takes the one run that waits and ends it.
-func (s *spaces) finish(in, verb, item string) (run string) {
+func (s *spaces) finish(in, outcome string) (run string) {
 	s.t.Helper()
-	var polled job.PullReply
-	s.must("POST", "/api/v1/queues/mail:poll"+in, `{"worker":"w","max":5,"wait":"5s"}`, &polled)
+	query := "?queue=mail" + strings.Replace(in, "?", "&", 1)
+	var polled job.PollReply
+	s.must("POST", "/api/v1/workers:poll"+query, `{"worker":"w","free":5,"wait":"5s"}`, &polled)
 	if len(polled.Runs) != 1 {
 		s.t.Fatalf("%d runs in %q", len(polled.Runs), in)
 	}
-	s.must("POST", "/api/v1/queues/mail:"+verb+in, fmt.Sprintf(`{"runs":[{"claim":%q%s}]}`, polled.Runs[0].Claim, item), nil)
-	return polled.Runs[0].RunID
+	s.must("POST", "/api/v1/workers:report"+query, fmt.Sprintf(`{"results":[{"claim":%q,"outcome":%q,"error":"no"}]}`,
+		polled.Runs[0].Claim, outcome), nil)
+	return polled.Runs[0].Run.String()
 }
 
 func newSpaces(t *testing.T) *spaces {
@@ -79,12 +81,12 @@ func newSpaces(t *testing.T) *spaces {
 		s.must("POST", "/api/v1/jobs"+in, fmt.Sprintf(mailJob, "mail"), &mail)
 		s.must("POST", "/api/v1/jobs"+in, fmt.Sprintf(mailJob, "gone"), &gone)
 		s.must("POST", "/api/v1/jobs/gone:run"+in, "", nil)
-		s.finish(in, "complete", "")
+		s.finish(in, "succeeded")
 		s.must("DELETE", "/api/v1/jobs/gone"+in, "", nil)
 		s.must("POST", "/api/v1/jobs/mail:run"+in, "", nil)
-		run := s.finish(in, "complete", "")
+		run := s.finish(in, "succeeded")
 		s.must("POST", "/api/v1/jobs/mail:run"+in, "", nil)
-		s.finish(in, "fail", `,"error":"no"`)
+		s.finish(in, "failed")
 		var letters struct{ Dead []job.DeadLetter }
 		s.must("GET", "/api/v1/dead"+in, "", &letters)
 		var waits job.Run
@@ -206,11 +208,9 @@ func TestThingsAreFoundInTheirNamespaceOnly(t *testing.T) {
 		"PUT /api/v1/jobs/{ref}": strings.Replace(fmt.Sprintf(mailJob, "mail"), `,"calendars":["days"]`, "", 1), "PATCH /api/v1/jobs/{ref}": `{"timeout":"1m"}`,
 		"POST /api/v1/jobs/{ref}:backfill": `{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}`,
 		"PATCH /api/v1/queues/{queue}":     `{"concurrency":1}`,
-		"POST /api/v1/queues/{queue}:poll": `{"max":1}`,
 	}
-	// These make something in the namespace that they name, or answer for each run that they are told of.
-	other := map[string]bool{"PUT /api/v1/queues/{queue}": true, "PUT /api/v1/calendars/{name}": true, "PUT /api/v1/secrets/{name}": true,
-		"POST /api/v1/queues/{queue}:heartbeat": true, "POST /api/v1/queues/{queue}:complete": true, "POST /api/v1/queues/{queue}:fail": true}
+	// These make something in the namespace that they name.
+	other := map[string]bool{"PUT /api/v1/queues/{queue}": true, "PUT /api/v1/calendars/{name}": true, "PUT /api/v1/secrets/{name}": true}
 	before := s.everything()
 	tried := 0
 	for _, rt := range namespacedRoutes() {
@@ -429,9 +429,15 @@ func TestTokensKeepToTheirNamespace(t *testing.T) {
 	// A worker is kept to the namespace of its token, whether it names that or not.
 	tokens["worker"] = n.Token(t, wire.TokenRequest{Name: "w", Role: job.RoleWorker, Namespace: "team-a"})
 	for said, want := range map[string]int{"": 200, `,"namespace":"team-a"`: 200, `,"namespace":"default"`: 403} {
-		code, text := do("worker", "POST", "workers:register", fmt.Sprintf(`{"worker":"w%d","secret":"s","types":["shell"],"slots":1%s}`, len(said), said))
-		if code != want {
-			t.Errorf("%s: %d %s", said, code, text)
+		var opened job.PollReply
+		for _, more := range []string{`,"secret":"s"`, ""} { // the first opens the session
+			code, text := do("worker", "POST", "workers:poll", fmt.Sprintf(`{"session":%q,"worker":"w%d","types":["shell"],"free":0%s%s}`, opened.Session, len(said), said, more))
+			if code != want {
+				t.Errorf("%s: %d %s", said, code, text)
+			}
+			if err := json.Unmarshal([]byte(text), &opened); code == 200 && err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	status, err := n.Backend.Status(t.Context(), api.Read{})

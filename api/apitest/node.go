@@ -263,37 +263,45 @@ func (c *Clock) Set(by time.Duration) {
 	c.now = c.now.Add(by)
 }
 
-// Worker is a session that takes runs and reports what the test says.
+// Worker takes runs and reports what the test says.
 type Worker struct {
-	Session job.SessionRef
+	Session string
 	Workers api.Workers
-	acked   uint64
+	about   job.Poll
 }
 
-// Register opens a session of a worker.
-func (n *Node) Register(t testing.TB, r job.Register) *Worker {
+// Register opens a session of a worker, which p describes.
+func (n *Node) Register(t testing.TB, p job.Poll) *Worker {
 	t.Helper()
-	s, err := n.Options.Workers.Register(t.Context(), r)
+	w := &Worker{Workers: n.Options.Workers, about: p}
+	w.poll(t, 0) // with a secret it opens the session, and no more
+	w.about.Secret = ""
+	w.poll(t, 0)
+	return w
+}
+
+func (w *Worker) poll(t testing.TB, free int) []job.Assignment {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := w.about
+	if p.Session, p.Free = w.Session, free; free > 0 {
+		p.Wait = job.Duration(time.Second)
+	}
+	r, err := w.Workers.Poll(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Worker{Session: s.SessionRef, Workers: n.Options.Workers}
+	w.Session = r.Session
+	return r.Runs
 }
 
 // Take waits for a run.
 func (w *Worker) Take(t testing.TB) job.Assignment {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	for {
-		r, err := w.Workers.Poll(ctx,
-			job.Poll{Session: w.Session, Acked: w.acked, Free: 1, Wait: job.Duration(time.Second)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(r.Assignments) > 0 {
-			w.acked = r.Assignments[0].Number
-			return r.Assignments[0]
+		if runs := w.poll(t, 1); len(runs) > 0 {
+			return runs[0]
 		}
 	}
 }
@@ -301,18 +309,18 @@ func (w *Worker) Take(t testing.TB) job.Assignment {
 // Report ends the attempt of a run.
 func (w *Worker) Report(t testing.TB, a job.Assignment, r job.Result) {
 	t.Helper()
-	r.Run, r.Fence = a.Run, a.Fence
+	r.Fence = a.Fence
 	reply, err := w.Workers.Report(t.Context(), job.Report{Session: w.Session, Results: []job.Result{r}})
-	if err != nil || len(reply.Acks) != 1 || reply.Acks[0].Stale {
+	if err != nil || len(reply.Results) != 1 || reply.Results[0].Status != job.StatusOK {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 }
 
 // Begin says that the attempt of a run has started.
-func (w *Worker) Begin(t testing.TB, a job.Assignment, at job.Instant) {
+func (w *Worker) Begin(t testing.TB, a job.Assignment) {
 	t.Helper()
-	held := []job.Held{{Run: a.Run, Fence: a.Fence, StartedAt: at}}
-	beat := job.Heartbeat{Session: w.Session, Acked: w.acked, Held: held}
+	ran := job.Duration(time.Millisecond)
+	beat := job.Heartbeat{Session: w.Session, Runs: []job.Beat{{Ref: job.Ref{Fence: a.Fence}, Ran: &ran}}}
 	if _, err := w.Workers.Heartbeat(t.Context(), beat); err != nil {
 		t.Fatal(err)
 	}

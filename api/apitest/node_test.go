@@ -90,8 +90,7 @@ func world(t testing.TB) *scene {
 	create(job.Spec{Name: "idle", Type: job.TypeShell, Schedule: "@yearly",
 		Payload: json.RawMessage(`{"command":"date"}`)})
 
-	w.worker = w.Register(t, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP, job.TypeShell},
-		Slots: 9})
+	w.worker = w.Register(t, job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeHTTP, job.TypeShell}, Slots: 9})
 	run := func(ref string) job.Assignment {
 		_, err := b.RunJob(ctx, ref, rq())
 		must(err)
@@ -104,7 +103,7 @@ func world(t testing.TB) *scene {
 	w.worker.Report(t, run("daily"), job.Result{Outcome: job.OutcomeFailed, Error: "status 500"})
 	w.worker.Report(t, run("hourly"), job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: "exit 1"})
 	open := run("daily")
-	w.worker.Begin(t, open, now)
+	w.worker.Begin(t, open)
 	_, err = b.RunJob(ctx, "hourly", rq()) // waits to be taken
 	must(err)
 	serve(t, b, "PUT", "/api/v1/calendars/xmas", nil, `{"dates":["12-25"]}`)
@@ -121,7 +120,7 @@ func world(t testing.TB) *scene {
 	if len(dead.Dead) != 2 || page.NextCursor == "" {
 		t.Fatalf("%+v, %+v", dead, page)
 	}
-	w.names = strings.NewReplacer("$session", text(t, w.worker.Session), "$runkey", text(t, open.Run),
+	w.names = strings.NewReplacer("$session", text(t, w.worker.Session), "$claim", text(t, job.ClaimRef{Run: open.Run, Fence: open.Fence}.String()),
 		"$run", open.Run.String(), "$fence", fmt.Sprint(open.Fence), "$cursor", page.NextCursor,
 		"$dead1", fmt.Sprint(dead.Dead[1].Seq), "$dead2", fmt.Sprint(dead.Dead[0].Seq), "$queue", fmt.Sprint(queue.Version))
 	return w

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -29,58 +28,50 @@ type pump struct {
 func newPump(t *testing.T, n *apitest.Node) *pump {
 	ctx, stop := context.WithCancel(t.Context())
 	p := &pump{t: t, n: n, stop: stop}
-	s, err := n.Options.Workers.Register(ctx, job.Register{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.done.Go(func() { p.run(ctx, s.SessionRef) })
+	w := n.Register(t, job.Poll{Worker: "w", Secret: "s", Types: []job.Type{job.TypeShell}, Slots: 100})
+	p.done.Go(func() { p.run(ctx, w.Session) })
 	return p
 }
 
-func (p *pump) run(ctx context.Context, s job.SessionRef) {
-	acked := uint64(0)
-	held := map[uint64]job.Held{}
-	var slow []job.Assignment
+func (p *pump) run(ctx context.Context, session string) {
+	began := map[uint64]job.Instant{} // of the slow ones, by fence
 	for ctx.Err() == nil {
-		r, err := p.n.Options.Workers.Poll(ctx, job.Poll{Session: s, Acked: acked, Free: 50, Wait: job.Duration(2 * time.Millisecond)})
+		r, err := p.n.Options.Workers.Poll(ctx, job.Poll{Session: session, Types: []job.Type{job.TypeShell}, Free: 50, Wait: job.Duration(2 * time.Millisecond)})
 		if err != nil {
 			return
 		}
+		session = r.Session
 		now := job.At(p.n.Clock.Now())
 		var done []job.Result
-		for _, a := range r.Assignments {
-			acked = a.Number
-			held[a.Fence] = job.Held{Run: a.Run, Fence: a.Fence, StartedAt: now}
+		for _, a := range r.Runs {
 			var payload struct{ Command string }
 			if err := json.Unmarshal(a.Payload, &payload); err != nil {
 				p.t.Error(err)
 			}
+			result := job.Result{Ref: job.Ref{Fence: a.Fence}, Outcome: job.OutcomeSucceeded, StartedAt: now, FinishedAt: now}
 			switch payload.Command {
 			case "slow":
-				slow = append(slow, a)
+				began[a.Fence] = now
+				continue
 			case "fail":
-				done = append(done, job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeFailed, StartedAt: now, FinishedAt: now})
-			default:
-				done = append(done, job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded, StartedAt: now, FinishedAt: now})
+				result.Outcome = job.OutcomeFailed
 			}
+			done = append(done, result)
 		}
-		slow = slices.DeleteFunc(slow, func(a job.Assignment) bool {
-			began := held[a.Fence].StartedAt
-			if now < began+3500 {
-				return false
+		beat := job.Heartbeat{Session: session}
+		for fence, at := range began {
+			if now < at+3500 {
+				beat.Runs = append(beat.Runs, job.Beat{Ref: job.Ref{Fence: fence}})
+				continue
 			}
-			done = append(done, job.Result{Run: a.Run, Fence: a.Fence, Outcome: job.OutcomeSucceeded, StartedAt: began, FinishedAt: now})
-			return true
-		})
-		for _, d := range done {
-			delete(held, d.Fence)
+			done = append(done, job.Result{Ref: job.Ref{Fence: fence}, Outcome: job.OutcomeSucceeded, StartedAt: at, FinishedAt: now})
+			delete(began, fence)
 		}
 		if len(done) > 0 {
-			if _, err := p.n.Options.Workers.Report(ctx, job.Report{Session: s, Results: done}); err != nil {
+			if _, err := p.n.Options.Workers.Report(ctx, job.Report{Session: session, Results: done}); err != nil {
 				return
 			}
 		}
-		beat := job.Heartbeat{Session: s, Acked: acked, Held: slices.Collect(maps.Values(held))}
 		if _, err := p.n.Options.Workers.Heartbeat(ctx, beat); err != nil {
 			return
 		}

@@ -69,19 +69,19 @@ func (s *tenants) must(token, method, path, body string, v any) {
 	}
 }
 
-// run has a job run once, and ends it with a verb of its queue.
-func (s *tenants) run(space, name, verb string) (run string) {
+// run has a job run once, and ends it.
+func (s *tenants) run(space, name, outcome string) (run string) {
 	s.t.Helper()
 	queue, _, _ := strings.Cut(name, "-gone")
 	s.must(s.admin[space], "POST", "jobs/"+name+":run", "", nil)
-	var polled job.PullReply
-	s.must(s.worker[space], "POST", "queues/"+queue+":poll", `{"worker":"w","max":1,"wait":"5s"}`, &polled)
+	var polled job.PollReply
+	s.must(s.worker[space], "POST", "workers:poll?queue="+queue, `{"worker":"w","free":1,"wait":"5s"}`, &polled)
 	if len(polled.Runs) != 1 {
 		s.t.Fatalf("%+v", polled)
 	}
-	s.must(s.worker[space], "POST", "queues/"+queue+":"+verb, fmt.Sprintf(`{"runs":[{"claim":%q%s}]}`, polled.Runs[0].Claim,
-		map[string]string{"fail": `,"error":"no"`}[verb]), nil)
-	return polled.Runs[0].RunID
+	s.must(s.worker[space], "POST", "workers:report?queue="+queue, fmt.Sprintf(`{"results":[{"claim":%q,"outcome":%q,"error":"no"}]}`,
+		polled.Runs[0].Claim, outcome), nil)
+	return polled.Runs[0].Run.String()
 }
 
 // lives has a namespace do a little of everything that can be done, under names that begin with it.
@@ -95,9 +95,9 @@ func (s *tenants) lives(space, name string) (refs map[string]string) {
 	var j, gone job.Job
 	s.must(admin, "POST", "jobs", fmt.Sprintf(spec, name, "0 9 * * *", name), &j)
 	s.must(admin, "POST", "jobs", fmt.Sprintf(spec, name+"-gone", "@manual", name), &gone)
-	run := s.run(space, name, "complete")
-	s.run(space, name+"-gone", "complete")
-	s.run(space, name, "fail")
+	run := s.run(space, name, "succeeded")
+	s.run(space, name+"-gone", "succeeded")
+	s.run(space, name, "failed")
 	s.must(admin, "DELETE", "jobs/"+name+"-gone", "", nil)
 	s.must(admin, "POST", "jobs/"+name+":run", "", nil)
 	s.must(admin, "POST", "jobs/"+name+":pause", "", nil)
@@ -310,7 +310,7 @@ func TestEventsTellNothingOfOthers(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(counts)); !slices.Equal(got, []string{"stats"}) {
 		t.Errorf("what another namespace did is told: %v", counts)
 	}
-	s.run("team-a", "mine", "fail")
+	s.run("team-a", "mine", "failed")
 	for want := []string{"runs", "dead", "job"}; len(want) > 0; {
 		got := next()
 		want = slices.DeleteFunc(want, func(s string) bool { return s == got })

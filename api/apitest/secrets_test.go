@@ -42,27 +42,23 @@ func TestSecretsGoToGrantedWorkersOnly(t *testing.T) {
 	worker := func(name string, secrets ...string) string {
 		return n.Token(t, wire.TokenRequest{Name: name, Role: job.RoleWorker, WorkerGrant: wire.WorkerGrant{Secrets: secrets}})
 	}
-	poll := func(token, name string) (out job.PollReply) {
+	ask := func(token, query string, p job.Poll) (out job.PollReply) {
 		t.Helper()
-		var s job.Session
-		if status, p := tell(t, n, "/api/v1/workers:register", token, job.Register{Worker: name, Secret: "s", Types: []job.Type{job.TypeHTTP}, Slots: 1}, &s); status != 200 {
-			t.Fatalf("%d %+v", status, p)
-		}
-		if status, p := tell(t, n, "/api/v1/workers:poll", token, job.Poll{Session: s.SessionRef, Free: 1, Wait: job.Duration(300e6)}, &out); status != 200 {
+		p.Free, p.Wait = 1, job.Duration(300e6)
+		if status, p := tell(t, n, "/api/v1/workers:poll"+query, token, p, &out); status != 200 {
 			t.Fatalf("%d %+v", status, p)
 		}
 		return out
 	}
-	pull := func(token string) (out job.PullReply) {
-		t.Helper()
-		if status, p := tell(t, n, "/api/v1/queues/mail:poll", token, job.PullPoll{Worker: "w", Max: 1, Wait: job.Duration(300e6)}, &out); status != 200 {
-			t.Fatalf("%d %+v", status, p)
-		}
-		return out
+	poll := func(token, name string) job.PollReply {
+		p := job.Poll{Worker: name, Types: []job.Type{job.TypeHTTP}}
+		p.Session = open(t, n, token, p)
+		return ask(token, "", p)
 	}
+	pull := func(token string) job.PollReply { return ask(token, "?queue=mail", job.Poll{Worker: "w"}) }
 	none, half, other := worker("none"), worker("half", "two"), worker("other", "three")
 	for name, token := range map[string]string{"none": none, "half": half, "other": other} {
-		if got := poll(token, name); len(got.Assignments) > 0 {
+		if got := poll(token, name); len(got.Runs) > 0 {
 			t.Errorf("%s got %+v", name, got)
 		}
 		if got := pull(token); len(got.Runs) > 0 {
@@ -74,18 +70,18 @@ func TestSecretsGoToGrantedWorkersOnly(t *testing.T) {
 		t.Errorf("it waits because %q, %v", j.WaitReason, err)
 	}
 	got := poll(worker("both", "one", "two"), "both")
-	if len(got.Assignments) != 1 || !strings.Contains(string(got.Assignments[0].Payload), `"A":"value of two"`) ||
-		!strings.Contains(string(got.Assignments[0].Payload), "value%20of%20one") || len(got.Assignments[0].Secrets) != 2 {
+	if len(got.Runs) != 1 || !strings.Contains(string(got.Runs[0].Payload), `"A":"value of two"`) ||
+		!strings.Contains(string(got.Runs[0].Payload), "value%20of%20one") || len(got.Runs[0].Secrets) != 2 {
 		t.Errorf("%+v", got)
 	}
 	all := worker("all", "*")
 	pulled := pull(all)
-	if len(pulled.Runs) != 1 || string(pulled.Runs[0].Data) != `{"k":"value of one"}` {
+	if len(pulled.Runs) != 1 || string(pulled.Runs[0].QueueOf().Data) != `{"k":"value of one"}` {
 		t.Fatalf("%+v", pulled)
 	}
 	// A script masks nothing; the leader does.
-	report := job.PullReport{Runs: []job.PullResult{{PullRef: job.PullRef{Claim: pulled.Runs[0].Claim}, Output: "it was value of one", Error: "no"}}}
-	if status, p := tell(t, n, "/api/v1/queues/mail:fail", all, report, nil); status != 200 {
+	report := job.Report{Results: []job.Result{{Ref: job.Ref{Claim: pulled.Runs[0].Claim}, Outcome: job.OutcomeFailed, Output: "it was value of one", Error: "no"}}}
+	if status, p := tell(t, n, "/api/v1/workers:report?queue=mail", all, report, nil); status != 200 {
 		t.Fatalf("%d %+v", status, p)
 	}
 	runs, err := n.Backend.Runs(t.Context(), wire.RunQuery{Job: "queued", Limit: 10}, api.Read{})

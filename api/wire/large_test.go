@@ -10,18 +10,20 @@ import (
 // What busy workers say is far from what is refused for its number of values, even with the shortest ids there are.
 func TestLargeMessagesOfWorkersPass(t *testing.T) {
 	var h job.Heartbeat
+	var beaten job.HeartbeatReply
 	var r job.Report
 	var a job.ReportReply
 	var p job.PollReply
-	for i := range 20_000 {
-		run := job.RunKey{Job: 1, At: 1, Origin: 1}
-		h.Held = append(h.Held, job.Held{Run: run, Fence: uint64(i)})
-		r.Results = append(r.Results, job.Result{Run: run, Fence: uint64(i), Outcome: job.OutcomeSucceeded})
-		a.Acks = append(a.Acks, job.Ack{Fence: uint64(i)})
-		p.Cancel = append(p.Cancel, uint64(i))
-		p.Assignments = append(p.Assignments, job.Assignment{Run: run, Type: job.TypeHTTP, Payload: []byte("{}")})
+	for i := range uint64(job.MaxItems) {
+		ref := job.Ref{Fence: 1<<16 + i}
+		h.Runs = append(h.Runs, job.Beat{Ref: ref, Ran: new(job.Duration)})
+		beaten.Runs = append(beaten.Runs, job.Answer{Ref: ref, Status: job.StatusOK})
+		r.Results = append(r.Results, job.Result{Ref: ref, Outcome: job.OutcomeReturned})
+		a.Results = append(a.Results, job.Answer{Ref: ref, Status: job.StatusOK})
+		p.Stop, p.Watch = append(p.Stop, job.Stop{Ref: ref, Why: job.StopCanceled}), append(p.Watch, ref)
+		p.Runs = append(p.Runs, job.Assignment{Run: job.RunKey{Job: 1, At: 1, Origin: 1}, Type: job.TypeHTTP, Payload: []byte("{}")})
 	}
-	for _, m := range []any{&h, &r, &a, &p, &job.Register{Held: h.Held}} {
+	for _, m := range []any{&h, &beaten, &r, &a, &p} {
 		packed, err := MarshalMsgpack(m)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
@@ -55,6 +56,9 @@ func MarshalMsgpack(v any) ([]byte, error) {
 func UnmarshalMsgpack(data []byte, v any) error {
 	if unpackMessage(data, v) {
 		return nil
+	}
+	if _, ok := v.(*job.PollReply); ok { // the library does not know what an assignment looks like
+		return errors.New("this is not an answer to a poll")
 	}
 	if err := expand.Msgpack(data, v); err != nil {
 		return job.TooManyValues(err, "")

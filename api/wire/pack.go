@@ -6,8 +6,8 @@ import (
 )
 
 // The three messages that carry runs and their results are packed by hand: they are most of what a busy leader sends
-// and reads. What they look like on the wire is what the library would make of the structs, names and all, so that
-// either side may have another version. A test holds that no field is forgotten.
+// and reads. All have the names of JSON, and what is not known is passed over, so that either side may have another
+// version; an assignment has its run and its payload as the leader has them. A test holds that no field is forgotten.
 
 // packMessage packs a message if it is one of those.
 func packMessage(v any) ([]byte, bool) {
@@ -59,28 +59,37 @@ func fields(always int, present ...bool) int {
 }
 
 func packPollReply(m *job.PollReply) []byte {
-	size := 64 + 10*(len(m.Cancel)+len(m.Watch))
-	for i := range m.Assignments {
-		a := &m.Assignments[i]
+	size := 128 + len(m.Session) + 32*(len(m.Stop)+len(m.Watch))
+	for i := range m.Runs {
+		a := &m.Runs[i]
 		size += 400 + len(a.Payload) + len(a.JobName) + len(a.Key)
 	}
 	b := make([]byte, 0, size)
-	b = pack.Map(b, fields(0, len(m.Assignments) > 0, len(m.Cancel) > 0, len(m.Watch) > 0, m.Number != 0,
-		m.Ready != 0))
-	if len(m.Assignments) > 0 {
-		b = pack.Array(pack.Str(b, "assignments"), len(m.Assignments))
-		for i := range m.Assignments {
-			b = packAssignment(b, &m.Assignments[i])
+	b = pack.Map(b, fields(3, m.Opened, m.Waited != 0, len(m.Stop) > 0, len(m.Watch) > 0, m.Ready != 0))
+	b = pack.Str(pack.Str(b, "session"), m.Session)
+	if m.Opened {
+		b = pack.Bool(pack.Str(b, "opened"), true)
+	}
+	b = pack.Int(pack.Str(b, "lease"), int64(m.Lease))
+	if m.Waited != 0 {
+		b = pack.Int(pack.Str(b, "waited"), int64(m.Waited))
+	}
+	b = pack.Array(pack.Str(b, "runs"), len(m.Runs))
+	for i := range m.Runs {
+		b = packAssignment(b, &m.Runs[i])
+	}
+	if len(m.Stop) > 0 {
+		b = pack.Array(pack.Str(b, "stop"), len(m.Stop))
+		for i := range m.Stop {
+			b = packRef(pack.Map(b, refFields(&m.Stop[i].Ref)+1), &m.Stop[i].Ref)
+			b = pack.Str(pack.Str(b, "why"), m.Stop[i].Why)
 		}
 	}
-	if len(m.Cancel) > 0 {
-		b = packFences(pack.Str(b, "cancel"), m.Cancel)
-	}
 	if len(m.Watch) > 0 {
-		b = packFences(pack.Str(b, "watch"), m.Watch)
-	}
-	if m.Number != 0 {
-		b = pack.Uint(pack.Str(b, "number"), m.Number)
+		b = pack.Array(pack.Str(b, "watch"), len(m.Watch))
+		for i := range m.Watch {
+			b = packRef(pack.Map(b, refFields(&m.Watch[i])), &m.Watch[i])
+		}
 	}
 	if m.Ready != 0 {
 		b = pack.Int(pack.Str(b, "ready"), int64(m.Ready))
@@ -88,19 +97,24 @@ func packPollReply(m *job.PollReply) []byte {
 	return b
 }
 
-func packFences(b []byte, fences []uint64) []byte {
-	b = pack.Array(b, len(fences))
-	for _, f := range fences {
-		b = pack.Uint(b, f)
+func refFields(r *job.Ref) int { return fields(0, r.Claim != "", r.Fence != 0) }
+
+// packRef packs the fields of a Ref, which stand among those of what has it.
+func packRef(b []byte, r *job.Ref) []byte {
+	if r.Claim != "" {
+		b = pack.Str(pack.Str(b, "claim"), r.Claim)
+	}
+	if r.Fence != 0 {
+		b = pack.Uint(pack.Str(b, "fence"), r.Fence)
 	}
 	return b
 }
 
+// packAssignment leaves out the claim: who reads msgpack goes by the fence.
 func packAssignment(b []byte, a *job.Assignment) []byte {
-	b = pack.Map(b, fields(11, a.JobName != "", a.Namespace != "", a.Traceparent != "", len(a.Secrets) > 0,
+	b = pack.Map(b, fields(9, a.JobName != "", a.Namespace != "", a.Traceparent != "", len(a.Secrets) > 0,
 		len(a.Hosts) > 0))
-	b = pack.Uint(pack.Str(b, "number"), a.Number)
-	b = pack.Uint(pack.Str(b, "term"), a.Term)
+	b = pack.Uint(pack.Str(b, "fence"), a.Fence)
 	b = packRun(pack.Str(b, "run"), a.Run)
 	if a.JobName != "" {
 		b = pack.Str(pack.Str(b, "job_name"), a.JobName)
@@ -109,7 +123,6 @@ func packAssignment(b []byte, a *job.Assignment) []byte {
 		b = pack.Str(pack.Str(b, "namespace"), a.Namespace)
 	}
 	b = pack.Int(pack.Str(b, "attempt"), int64(a.Attempt))
-	b = pack.Uint(pack.Str(b, "fence"), a.Fence)
 	b = pack.Str(pack.Str(b, "idempotency_key"), a.Key)
 	b = pack.Str(pack.Str(b, "type"), string(a.Type))
 	b = pack.Bin(pack.Str(b, "payload"), a.Payload)
@@ -144,24 +157,13 @@ func packRun(b []byte, k job.RunKey) []byte {
 }
 
 func packReport(m *job.Report) []byte {
-	size := 128
+	size := 128 + len(m.Session)
 	for i := range m.Results {
-		size += 160 + len(m.Results[i].Error) + len(m.Results[i].Output)
+		size += 128 + len(m.Results[i].Claim) + len(m.Results[i].Error) + len(m.Results[i].Output)
 	}
-	b := pack.Map(make([]byte, 0, size), 2)
-	b = pack.Map(pack.Str(b, "session"), fields(3, m.Session.Group != 0, m.Session.Registration != 0,
-		m.Session.Secret != ""))
-	b = pack.Str(pack.Str(b, "worker"), m.Session.Worker)
-	b = pack.Uint(pack.Str(b, "incarnation"), m.Session.Incarnation)
-	if m.Session.Group != 0 {
-		b = pack.Uint(pack.Str(b, "group"), uint64(m.Session.Group))
-	}
-	b = pack.Uint(pack.Str(b, "term"), m.Session.Term)
-	if m.Session.Registration != 0 {
-		b = pack.Uint(pack.Str(b, "registration"), m.Session.Registration)
-	}
-	if m.Session.Secret != "" {
-		b = pack.Str(pack.Str(b, "secret"), m.Session.Secret)
+	b := pack.Map(make([]byte, 0, size), fields(1, m.Session != ""))
+	if m.Session != "" {
+		b = pack.Str(pack.Str(b, "session"), m.Session)
 	}
 	b = pack.Array(pack.Str(b, "results"), len(m.Results))
 	for i := range m.Results {
@@ -171,10 +173,9 @@ func packReport(m *job.Report) []byte {
 }
 
 func packResult(b []byte, r *job.Result) []byte {
-	b = pack.Map(b, fields(3, r.Permanent, r.TimedOut, r.EgressDenied, r.RetryAfter != 0, r.Error != "", r.Output != "",
-		r.StartedAt != 0, r.FinishedAt != 0))
-	b = packRun(pack.Str(b, "run"), r.Run)
-	b = pack.Uint(pack.Str(b, "fence"), r.Fence)
+	b = pack.Map(b, refFields(&r.Ref)+fields(1, r.Permanent, r.TimedOut, r.EgressDenied, r.RetryAfter != 0,
+		r.Error != "", r.Output != "", r.StartedAt != 0, r.FinishedAt != 0))
+	b = packRef(b, &r.Ref)
 	b = pack.Uint(pack.Str(b, "outcome"), uint64(r.Outcome))
 	if r.Permanent {
 		b = pack.Bool(pack.Str(b, "permanent"), true)
@@ -204,13 +205,17 @@ func packResult(b []byte, r *job.Result) []byte {
 }
 
 func packReportReply(m *job.ReportReply) []byte {
-	b := pack.Map(make([]byte, 0, 32+32*len(m.Acks)), 1)
-	b = pack.Array(pack.Str(b, "acks"), len(m.Acks))
-	for _, a := range m.Acks {
-		b = pack.Map(b, fields(1, a.Stale))
-		b = pack.Uint(pack.Str(b, "fence"), a.Fence)
-		if a.Stale {
-			b = pack.Bool(pack.Str(b, "stale"), true)
+	b := pack.Map(make([]byte, 0, 32+32*len(m.Results)), 1)
+	b = pack.Array(pack.Str(b, "results"), len(m.Results))
+	for i := range m.Results {
+		a := &m.Results[i]
+		b = packRef(pack.Map(b, refFields(&a.Ref)+fields(1, a.Why != "", a.Repeated)), &a.Ref)
+		b = pack.Str(pack.Str(b, "status"), a.Status)
+		if a.Why != "" {
+			b = pack.Str(pack.Str(b, "why"), a.Why)
+		}
+		if a.Repeated {
+			b = pack.Bool(pack.Str(b, "repeated"), true)
 		}
 	}
 	return b

@@ -12,8 +12,8 @@ import (
 func list[T any](r *pack.Reader, read func(*pack.Reader) T) (out []T) {
 	n := r.Len()
 	var one T
-	if int64(n)*int64(unsafe.Sizeof(one)) > expand.Most(len(r.B)) {
-		r.Bad = true // elements without their fields
+	if n > job.MaxItems && int64(n)*int64(unsafe.Sizeof(one)) > expand.Most(len(r.B)) {
+		r.Bad = true // elements without their fields; as many as a message may have are no harm
 		return nil
 	}
 	if n > 0 {
@@ -31,30 +31,60 @@ func list[T any](r *pack.Reader, read func(*pack.Reader) T) (out []T) {
 func readPollReply(r *pack.Reader) (m job.PollReply) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
-		case "assignments":
-			m.Assignments = list(r, readAssignment)
-		case "cancel":
-			m.Cancel = list(r, (*pack.Reader).Uint)
+		case "session":
+			m.Session = r.Str()
+		case "opened":
+			m.Opened = r.Bool()
+		case "lease":
+			m.Lease = job.Duration(r.Int())
+		case "waited":
+			m.Waited = job.Duration(r.Int())
+		case "runs":
+			m.Runs = list(r, readAssignment)
+		case "stop":
+			m.Stop = list(r, readStop)
 		case "watch":
-			m.Watch = list(r, (*pack.Reader).Uint)
-		case "number":
-			m.Number = r.Uint()
+			m.Watch = list(r, func(r *pack.Reader) (ref job.Ref) {
+				r.Fields(func(key []byte) { readRef(r, key, &ref) })
+				return ref
+			})
 		case "ready":
 			m.Ready = int(r.Int())
 		default:
-			r.Bad = true
+			r.Skip()
 		}
 	})
 	return m
 }
 
+// readRef reads a field of a Ref, which stands among those of what has it.
+func readRef(r *pack.Reader, key []byte, to *job.Ref) {
+	switch string(key) {
+	case "claim":
+		to.Claim = r.Str()
+	case "fence":
+		to.Fence = r.Uint()
+	default:
+		r.Skip()
+	}
+}
+
+func readStop(r *pack.Reader) (s job.Stop) {
+	r.Fields(func(key []byte) {
+		if string(key) == "why" {
+			s.Why = r.Str()
+			return
+		}
+		readRef(r, key, &s.Ref)
+	})
+	return s
+}
+
 func readAssignment(r *pack.Reader) (a job.Assignment) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
-		case "number":
-			a.Number = r.Uint()
-		case "term":
-			a.Term = r.Uint()
+		case "fence":
+			a.Fence = r.Uint()
 		case "run":
 			a.Run = readRun(r)
 		case "job_name":
@@ -63,8 +93,6 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 			a.Namespace = r.Str()
 		case "attempt":
 			a.Attempt = int(r.Int())
-		case "fence":
-			a.Fence = r.Uint()
 		case "idempotency_key":
 			a.Key = r.Str()
 		case "type":
@@ -84,7 +112,7 @@ func readAssignment(r *pack.Reader) (a job.Assignment) {
 		case "hosts":
 			a.Hosts = list(r, (*pack.Reader).Str)
 		default:
-			r.Bad = true
+			r.Skip()
 		}
 	})
 	return a
@@ -102,7 +130,7 @@ func readRun(r *pack.Reader) (k job.RunKey) {
 			r.Bad = r.Bad || n > 255
 			k.Origin = job.Origin(n)
 		default:
-			r.Bad = true
+			r.Skip()
 		}
 	})
 	return k
@@ -112,46 +140,19 @@ func readReport(r *pack.Reader) (m job.Report) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
 		case "session":
-			m.Session = readSessionRef(r)
+			m.Session = r.Str()
 		case "results":
 			m.Results = list(r, readResult)
 		default:
-			r.Bad = true
+			r.Skip()
 		}
 	})
 	return m
 }
 
-func readSessionRef(r *pack.Reader) (s job.SessionRef) {
-	r.Fields(func(key []byte) {
-		switch string(key) {
-		case "worker":
-			s.Worker = r.Str()
-		case "incarnation":
-			s.Incarnation = r.Uint()
-		case "group":
-			n := r.Uint()
-			s.Group, r.Bad = uint32(n), r.Bad || n>>32 != 0
-		case "term":
-			s.Term = r.Uint()
-		case "registration":
-			s.Registration = r.Uint()
-		case "secret":
-			s.Secret = r.Str()
-		default:
-			r.Bad = true
-		}
-	})
-	return s
-}
-
 func readResult(r *pack.Reader) (v job.Result) {
 	r.Fields(func(key []byte) {
 		switch string(key) {
-		case "run":
-			v.Run = readRun(r)
-		case "fence":
-			v.Fence = r.Uint()
 		case "outcome":
 			n := r.Uint()
 			r.Bad = r.Bad || n > 255
@@ -173,7 +174,7 @@ func readResult(r *pack.Reader) (v job.Result) {
 		case "finished_at":
 			v.FinishedAt = job.Instant(r.Int())
 		default:
-			r.Bad = true
+			readRef(r, key, &v.Ref)
 		}
 	})
 	return v
@@ -181,19 +182,21 @@ func readResult(r *pack.Reader) (v job.Result) {
 
 func readReportReply(r *pack.Reader) (m job.ReportReply) {
 	r.Fields(func(key []byte) {
-		if string(key) != "acks" {
-			r.Bad = true
+		if string(key) != "results" {
+			r.Skip()
 			return
 		}
-		m.Acks = list(r, func(r *pack.Reader) (a job.Ack) {
+		m.Results = list(r, func(r *pack.Reader) (a job.Answer) {
 			r.Fields(func(key []byte) {
 				switch string(key) {
-				case "fence":
-					a.Fence = r.Uint()
-				case "stale":
-					a.Stale = r.Bool()
+				case "status":
+					a.Status = r.Str()
+				case "why":
+					a.Why = r.Str()
+				case "repeated":
+					a.Repeated = r.Bool()
 				default:
-					r.Bad = true
+					readRef(r, key, &a.Ref)
 				}
 			})
 			return a

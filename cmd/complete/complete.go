@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,10 +41,13 @@ var things = map[string]source{
 
 // values are what flags take, by their names or, where these mean something else elsewhere, with that of the command's
 // group before it.
-var values = map[string][]string{
-	"jobs status": append(texts(job.Statuses[:]), "failing"), "runs status": statuses(), "type": job.Types(),
-	"role": texts(job.TokenRoles),
-}
+// Types of jobs are known once all packages are initialized.
+var values = sync.OnceValue(func() map[string][]string {
+	return map[string][]string{
+		"jobs status": append(texts(job.Statuses[:]), "failing"), "runs status": statuses(), "type": job.Types(),
+		"role": texts(job.TokenRoles),
+	}
+})
 
 func texts[T ~string](list []T) (out []string) {
 	for _, v := range list {
@@ -82,7 +86,7 @@ func (a App) attach(c *cobra.Command, group string) {
 		}
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		switch fixed, listed := values[group+" "+f.Name], values[f.Name]; {
+		switch fixed, listed := values()[group+" "+f.Name], values()[f.Name]; {
 		case f.Name == "job":
 			_ = c.RegisterFlagCompletionFunc(f.Name, a.arguments(jobs, true))
 		case fixed != nil || listed != nil:

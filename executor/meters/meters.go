@@ -13,15 +13,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/metric"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Meters are the metrics of a worker.
 type Meters struct {
 	registry *prometheus.Registry
-	worker   atomic.Pointer[executor.Worker]
+	of       atomic.Pointer[worker.Worker]
 
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -30,10 +30,6 @@ type Meters struct {
 }
 
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
-
-// outcomes are the values of a label, from the start: an increase from nothing is none to Prometheus.
-var outcomes = []string{job.OutcomeSucceeded: "succeeded", job.OutcomeFailed: "failed",
-	job.OutcomeCanceled: "canceled", job.OutcomeReturned: "returned"}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("carillon_worker_"+name, help, labels, nil)
@@ -55,8 +51,8 @@ func New(version string, types []job.Type) *Meters {
 	}
 	for _, t := range types {
 		m.duration.WithLabelValues(string(t))
-		for _, s := range outcomes[job.OutcomeSucceeded:] {
-			m.attempts.WithLabelValues(string(t), s)
+		for o := job.OutcomeSucceeded; o <= job.OutcomeReturned; o++ { // an increase from nothing is none to Prometheus
+			m.attempts.WithLabelValues(string(t), o.String())
 		}
 	}
 	m.registry.MustRegister(m.attempts, m.duration, m)
@@ -65,17 +61,14 @@ func New(version string, types []job.Type) *Meters {
 
 // Attempt counts an attempt that ended.
 func (m *Meters) Attempt(a job.Assignment, r job.Result) {
-	if int(r.Outcome) >= len(outcomes) || r.Outcome == 0 {
-		return
-	}
-	m.attempts.WithLabelValues(string(a.Type), outcomes[r.Outcome]).Inc()
+	m.attempts.WithLabelValues(string(a.Type), r.Outcome.String()).Inc()
 	if r.StartedAt != 0 && r.FinishedAt >= r.StartedAt {
 		m.duration.WithLabelValues(string(a.Type)).Observe(float64(r.FinishedAt-r.StartedAt) / 1000)
 	}
 }
 
 // Watch adds the state of the worker.
-func (m *Meters) Watch(w *executor.Worker) { m.worker.Store(w) }
+func (m *Meters) Watch(w *worker.Worker) { m.of.Store(w) }
 
 // Describe implements prometheus.Collector.
 func (m *Meters) Describe(ch chan<- *prometheus.Desc) {
@@ -86,7 +79,7 @@ func (m *Meters) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *Meters) Collect(ch chan<- prometheus.Metric) {
-	w := m.worker.Load()
+	w := m.of.Load()
 	if w == nil {
 		return
 	}

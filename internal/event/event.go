@@ -17,7 +17,6 @@ var (
 	HoldEnded      = of("hold_ended")
 
 	// Work.
-	SessionExpired      = of("session_expired")
 	LeaseExpired        = of("lease_expired")
 	DeadLetter          = of("dead_letter")
 	DeadLettersMore     = of("dead_letters_more")

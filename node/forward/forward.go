@@ -99,7 +99,7 @@ func kindOf(r *http.Request) kind {
 	way := api.WayOf(r.URL.Path)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case way == api.Here, r.Method == http.MethodOptions:
+	case way == api.Here, r.Method == http.MethodOptions, way == api.AsAsked && !r.URL.Query().Has("queue"):
 		return answerHere
 	case reads && isTrue(r.URL.Query().Get("stale")):
 		return answerStale
@@ -107,7 +107,7 @@ func kindOf(r *http.Request) kind {
 		return answerHere
 	case way == api.Once:
 		return proxyOnce
-	case way == api.Poll:
+	case way == api.AsAsked && strings.HasSuffix(r.URL.Path, ":poll"):
 		return proxyPoll
 	}
 	return proxyAgain

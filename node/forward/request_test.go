@@ -48,6 +48,21 @@ func newForwarder(t *testing.T, leader Raft, local http.Handler) *Forwarder {
 	return f
 }
 
+// A worker that names a queue is carried to the leader, and a poll is not repeated. Others ask the leader themselves.
+func TestKindsOfRequests(t *testing.T) {
+	for target, want := range map[string]kind{
+		"POST /api/v1/workers:poll": answerHere, "POST /api/v1/workers:report?group=3": answerHere,
+		"POST /api/v1/workers:poll?queue=q": proxyPoll, "POST /api/v1/workers:heartbeat?namespace=n&queue=q": proxyAgain,
+		"POST /api/v1/workers:report?queue=": proxyAgain, "OPTIONS /api/v1/workers:poll?queue=q": answerHere,
+		"POST /api/v1/jobs": proxyAgain, "GET /api/v1/jobs?stale=true": answerStale, "GET /healthz": answerHere,
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		if got := kindOf(httptest.NewRequest(method, path, nil)); got != want {
+			t.Errorf("%s is of kind %d, want %d", target, got, want)
+		}
+	}
+}
+
 // A leader does what it is asked, and dies before it answers, over a connection that was used before. net/http asks
 // again by itself if the request has a key and no body, and finds no node. That is no reason to say that nothing was
 // changed.

@@ -33,14 +33,13 @@ type WorkerOptions struct {
 	Tracker  func() *Tracker
 	Member   Member
 	Stopping func() bool
-	Pause    time.Duration // how long a registration waits before it tries again; default RegisterPause
+	Pause    time.Duration // how long a poll waits before it tries again; default PollPause
 	// Dial connects to other nodes; nil: by TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // WorkerRoute is the leader as the local worker sees it: a function call while this node leads, HTTP while another
-// does. When the leader changes, calls to the old one end with CodeNotLeader, and the worker registers with the new
-// one.
+// does. When the leader changes, calls to the old one end with CodeNotLeader; a poll goes on to the new one.
 type WorkerRoute struct {
 	o      WorkerOptions
 	absent *Tracker // one that knows no leader
@@ -50,13 +49,13 @@ type WorkerRoute struct {
 	far   *client.Leader // at one of addrs
 }
 
-// RegisterPause is how long a registration waits before it tries again. The worker's own pauses grow, and would let a
-// new leader wait.
-const RegisterPause = 25 * time.Millisecond
+// PollPause is how long a poll waits before it tries again. The worker's own pauses grow, and would let a new leader
+// wait.
+const PollPause = 25 * time.Millisecond
 
 // NewWorkerRoute makes a route.
 func NewWorkerRoute(o WorkerOptions) *WorkerRoute {
-	o.Pause = cmp.Or(o.Pause, RegisterPause)
+	o.Pause = cmp.Or(o.Pause, PollPause)
 	r := &WorkerRoute{o: o, absent: NewTracker(TrackerOptions{})}
 	r.absent.since = time.Time{} // and is not waited for
 	return r
@@ -115,28 +114,27 @@ func (r *WorkerRoute) halted() error {
 	return nil
 }
 
-// Register waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this
-// node's slots stand idle.
-func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session, error) {
+// Poll waits for a leader, as long as it may: an election or a takeover is over in a moment, and until then this node's
+// slots stand idle. It goes with what the node is: one that was removed takes no more.
+func (r *WorkerRoute) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
 	for {
-		var s job.Session
-		err := ErrNoLeader()
 		q.Node = r.o.Member.Ref()
-		if out := r.out(); !out || len(q.Held) > 0 {
-			q := q
-			if out {
-				q.Slots, q.Prefetch = len(q.Held), 0
-			}
-			s, err = route(ctx, r, q, func(s *scheduler.Scheduler, ctx context.Context, q job.Register) (job.Session,
-				error) {
-				q.Sole, q.Node = r.o.Member.Alone(), r.o.Member.Ref() // as this leadership has it
-				return s.Register(ctx, q)
-			}, (*client.Leader).Register)
+		if r.out() {
+			q.Free = 0
 		}
+		here := func(s *scheduler.Scheduler, ctx context.Context, q job.Poll) (job.PollReply, error) {
+			q.Sole = r.o.Member.Alone() // as this leadership has it
+			return s.Poll(ctx, q)
+		}
+		a, err := route(ctx, r, q, here, (*client.Leader).Poll)
 		switch job.CodeOf(err) {
-		case job.CodeNotLeader, job.CodeNoLeader, job.CodeNotReady, job.CodeUnavailable, job.CodeOutcomeUnknown:
+		case job.CodeNotReady:
+			if q.Leave { // there is more on its way, which the worker has to know
+				return a, err
+			}
+		case job.CodeNotLeader, job.CodeNoLeader, job.CodeUnavailable, job.CodeOutcomeUnknown:
 		default:
-			return s, err
+			return a, err
 		}
 		l := r.tracker().Leader()
 		wait := r.o.Pause
@@ -151,25 +149,12 @@ func (r *WorkerRoute) Register(ctx context.Context, q job.Register) (job.Session
 		}
 		t.Stop()
 		if ctx.Err() != nil {
-			return job.Session{}, err
+			return job.PollReply{}, err
 		}
 	}
-}
-
-func (r *WorkerRoute) Poll(ctx context.Context, q job.Poll) (job.PollReply, error) {
-	if r.out() {
-		q.Free = 0
-	}
-	return route(ctx, r, q, (*scheduler.Scheduler).Poll, (*client.Leader).Poll)
 }
 
 func (r *WorkerRoute) Heartbeat(ctx context.Context, q job.Heartbeat) (job.HeartbeatReply, error) {
-	if r.out() {
-		if len(q.Held) == 0 {
-			return job.HeartbeatReply{}, ErrNoLeader() // it has handed in everything: its session may end
-		}
-		q.Free = 0
-	}
 	return route(ctx, r, q, (*scheduler.Scheduler).Heartbeat, (*client.Leader).Heartbeat)
 }
 
@@ -177,7 +162,6 @@ func (r *WorkerRoute) Report(ctx context.Context, q job.Report) (job.ReportReply
 	return route(ctx, r, q, (*scheduler.Scheduler).Report, (*client.Leader).Report)
 }
 
-// Output makes the route an executor.OutputTaker.
 func (r *WorkerRoute) Output(ctx context.Context, q job.Output) (job.OutputReply, error) {
 	return route(ctx, r, q, (*scheduler.Scheduler).Output, (*client.Leader).Output)
 }

@@ -21,13 +21,13 @@ func (m member) Stopped() error    { return nil }
 func (m member) Halted() (own, node <-chan struct{}) { return nil, nil }
 
 // A node without a replica of a group finds its leader through those that have one, also while it stops: its worker has
-// results to hand in. Calls name the group, but that of a cluster which has one.
+// results to hand in. Messages name the group.
 func TestWorkerRouteOfAGroup(t *testing.T) {
-	for group, header := range map[uint32]string{0: "", 3: "3"} {
+	for group, query := range map[uint32]string{0: "group=0", 3: "group=3"} {
 		node := func(answer func(http.ResponseWriter)) string {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if got := r.Header.Values(wire.GroupHeader); len(got) > 1 || r.Header.Get(wire.GroupHeader) != header {
-					t.Errorf("group %d: %s is sent to %q", group, r.URL.Path, got)
+				if r.URL.RawQuery != query {
+					t.Errorf("group %d: it is sent to %s", group, r.URL)
 				}
 				w.Header().Set("Content-Type", wire.MediaJSON)
 				answer(w)
@@ -42,7 +42,7 @@ func TestWorkerRouteOfAGroup(t *testing.T) {
 				}
 			}
 		}
-		leads := node(say(job.Session{SessionRef: job.SessionRef{Worker: "w", Group: group, Term: 5}}))
+		leads := node(say(job.PollReply{Session: "s"}))
 		follows := node(func(w http.ResponseWriter) {
 			w.Header().Set(wire.LeaderHeader, leads)
 			w.WriteHeader(http.StatusMisdirectedRequest)
@@ -51,11 +51,10 @@ func TestWorkerRouteOfAGroup(t *testing.T) {
 		r := NewWorkerRoute(WorkerOptions{Group: group, Tracker: func() *Tracker { return nil },
 			Member: member{[]string{follows}}, Stopping: func() bool { return true }})
 		defer r.Close()
-		s, err := r.Register(t.Context(), job.Register{Worker: "w"})
-		if err != nil || s.Term != 5 || s.Group != group {
-			t.Errorf("group %d: %+v, %v", group, s, err)
+		if reply, err := r.Poll(t.Context(), job.Poll{Worker: "w"}); err != nil || reply.Session != "s" {
+			t.Errorf("group %d: %+v, %v", group, reply, err)
 		}
-		if _, err := r.Heartbeat(t.Context(), job.Heartbeat{Session: s.SessionRef}); err != nil {
+		if _, err := r.Heartbeat(t.Context(), job.Heartbeat{Session: "s"}); err != nil {
 			t.Errorf("group %d: %v", group, err)
 		}
 	}

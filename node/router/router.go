@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,8 +27,6 @@ const (
 	control = 0
 	// maxBody is what is read of a request that is looked into: the API takes no larger one.
 	maxBody = 1 << 20
-	// maxMessage is the same of a worker's message.
-	maxMessage = 4 << 20
 )
 
 // Options describe a router.
@@ -96,13 +93,6 @@ func (rt *Router) send(w http.ResponseWriter, r *http.Request, group uint32, rea
 		group = control
 	}
 	rt.o.Handler(group).ServeHTTP(w, r)
-}
-
-// TakesGroup says whether a caller may say which group a request is for: a worker in its messages. Between nodes all
-// requests say so, and from others nobody looks at it.
-func (rt *Router) TakesGroup(r *http.Request) bool {
-	row, _ := rt.finder.Find(r)
-	return row.Target == api.BySession
 }
 
 func (rt *Router) has(group uint32) bool { return slices.Contains(rt.o.Groups(), group) }
@@ -250,36 +240,27 @@ func (rt *Router) place(spec *job.Spec, namespace, key string) uint32 {
 	return rt.o.Place(namespace, spec.Name, queue, key)
 }
 
-// toSession sends a worker's message to the group whose leader it is for: the worker says so, or its session does.
+// toSession sends a worker's message to the group that it is for: that of the queue that it names, or the one that it
+// names itself. A cluster that has one group needs neither.
 func (rt *Router) toSession(w http.ResponseWriter, r *http.Request) {
-	if text := r.Header.Get(wire.GroupHeader); text != "" {
-		n, err := strconv.ParseUint(text, 10, 32)
-		switch {
-		case err == nil && n <= job.MaxGroups && !rt.has(uint32(n)) && n != control: // the worker may know more
-			api.WriteError(w, job.Errorf(job.CodeUnavailable, "try again in a moment, or ask another node",
-				"this node does not know group %d yet", n))
-			return
-		case err != nil || n > job.MaxGroups:
-			api.WriteError(w, job.Invalid(wire.GroupHeader, "check the groups of the cluster",
-				"there is no group %q", text))
-			return
-		}
-		rt.send(w, r, uint32(n), true)
-		return
-	}
-	body, ok := readBody(r, maxMessage)
-	var m struct {
-		Session job.SessionRef `json:"session"`
-	}
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	q := r.URL.Query()
+	text := q.Get("group")
+	n, err := strconv.ParseUint(text, 10, 32)
 	switch {
-	case !ok:
-	case media == wire.MediaMsgpack:
-		ok = wire.UnmarshalMsgpack(body, &m) == nil
+	case q.Has("queue"):
+		rt.send(w, r, rt.o.Home(job.NameQueue, namespaceOf(r), q.Get("queue")), true)
+	case !q.Has("group") && len(rt.o.Groups()) < 2:
+		rt.send(w, r, control, true)
+	case !q.Has("group"):
+		api.WriteError(w, job.Invalid("queue", "add ?queue=NAME", "this cluster has several groups of jobs"))
+	case err != nil || n > job.MaxGroups:
+		api.WriteError(w, job.Invalid("group", "check the groups of the cluster", "there is no group %q", text))
+	case n != control && !rt.has(uint32(n)): // the worker may know more
+		api.WriteError(w, job.Errorf(job.CodeUnavailable, "try again in a moment, or ask another node",
+			"this node does not know group %d yet", n))
 	default:
-		ok = json.Unmarshal(body, &m) == nil
+		rt.send(w, r, uint32(n), true)
 	}
-	rt.send(w, r, m.Session.Group, ok)
 }
 
 // readBody reads a body and leaves it in the request, to be read again. Of one that is too large or broken the part

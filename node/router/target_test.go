@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,51 +55,73 @@ func TestEachTargetFindsItsGroup(t *testing.T) {
 	gone := idIn(9, 7)
 	for _, c := range []struct {
 		method, path, body string
-		header             string
 		want               uint32
 	}{
-		{"GET", "/tokens", "", "", 0},
-		{"GET", "/node", "", "", 0},
-		{"GET", "/nothing", "", "", 0},
-		{"GET", "/jobs/" + id.String(), "", "", 2},
-		{"POST", "/jobs/" + id.String() + ":pause", "", "", 2},
-		{"GET", "/jobs/" + id.String() + "/runs", "", "", 2},
-		{"GET", "/jobs/" + gone.String(), "", "", 0},
-		{"GET", "/jobs/here", "", "", 1},
-		{"GET", "/jobs/here?namespace=other", "", "", 2},
-		{"POST", "/jobs/here:run?namespace=other", "", "", 2},
-		{"PUT", "/jobs/here", `{"name":"here","namespace":"other"}`, "", 2},
-		{"PUT", "/jobs/here", `{"name":`, "", 0},
-		{"GET", "/runs/" + run.String(), "", "", 3},
-		{"POST", "/runs/" + run.String() + ":cancel", "", "", 3},
-		{"GET", "/runs/x", "", "", 0},
-		{"GET", "/runs?job=" + id.String(), "", "", 2},
-		{"GET", "/runs?job=here", "", "", 1},
-		{"GET", "/upcoming?job=here", "", "", 1},
-		{"POST", "/jobs", `{"name":"new"}`, "", 1},
-		{"POST", "/jobs", `{"name":"new","namespace":"other"}`, "", 2},
-		{"POST", "/jobs?namespace=other", `{"name":"new"}`, "", 2},
-		{"POST", "/jobs", `{"name":"new","type":"queue","payload":{"queue":"q"}}`, "", 3},
-		{"POST", "/jobs", `{"type":"shell"}`, "", 3},
-		{"POST", "/jobs", `{"nome":"new"}`, "", 0},
-		{"GET", "/queues/q", "", "", 2},
-		{"PUT", "/queues/q", `{"namespace":"other"}`, "", 3},
-		{"POST", "/queues/q:poll", `{"max":1}`, "", 2},
-		{"POST", "/queues/q:complete?namespace=other", `{"runs":[]}`, "", 3},
-		{"POST", "/workers:poll", `{"session":{"worker":"w","group":3}}`, "", 3},
-		{"POST", "/workers:register", `{"worker":"w"}`, "2", 2},
-		{"POST", "/workers:poll", `{"session":{"worker":"w","group":3}}`, "1", 1},
+		{"GET", "/tokens", "", 0},
+		{"GET", "/node", "", 0},
+		{"GET", "/nothing", "", 0},
+		{"GET", "/jobs/" + id.String(), "", 2},
+		{"POST", "/jobs/" + id.String() + ":pause", "", 2},
+		{"GET", "/jobs/" + id.String() + "/runs", "", 2},
+		{"GET", "/jobs/" + gone.String(), "", 0},
+		{"GET", "/jobs/here", "", 1},
+		{"GET", "/jobs/here?namespace=other", "", 2},
+		{"POST", "/jobs/here:run?namespace=other", "", 2},
+		{"PUT", "/jobs/here", `{"name":"here","namespace":"other"}`, 2},
+		{"PUT", "/jobs/here", `{"name":`, 0},
+		{"GET", "/runs/" + run.String(), "", 3},
+		{"POST", "/runs/" + run.String() + ":cancel", "", 3},
+		{"GET", "/runs/x", "", 0},
+		{"GET", "/runs?job=" + id.String(), "", 2},
+		{"GET", "/runs?job=here", "", 1},
+		{"GET", "/upcoming?job=here", "", 1},
+		{"POST", "/jobs", `{"name":"new"}`, 1},
+		{"POST", "/jobs", `{"name":"new","namespace":"other"}`, 2},
+		{"POST", "/jobs?namespace=other", `{"name":"new"}`, 2},
+		{"POST", "/jobs", `{"name":"new","type":"queue","payload":{"queue":"q"}}`, 3},
+		{"POST", "/jobs", `{"type":"shell"}`, 3},
+		{"POST", "/jobs", `{"nome":"new"}`, 0},
+		{"GET", "/queues/q", "", 2},
+		{"PUT", "/queues/q", `{"namespace":"other"}`, 3},
+		{"POST", "/workers:poll?queue=q", "", 2},
+		{"POST", "/workers:report?queue=q&namespace=other", `{"results":[]}`, 3},
+		{"POST", "/workers:output?queue=q&group=1", `{}`, 2},
+		{"POST", "/workers:heartbeat?group=3", `{}`, 3},
+		{"POST", "/workers:poll?group=0", `{}`, 0},
 	} {
 		w := newWatched(nil)
 		r := httptest.NewRequest(c.method, "/api/v1"+c.path, strings.NewReader(c.body))
 		r.Header.Set("Idempotency-Key", "k1")
-		if c.header != "" {
-			r.Header.Set(wire.GroupHeader, c.header)
-		}
+		r.Header.Set(wire.GroupHeader, "1") // it counts between nodes only
 		w.ServeHTTP(httptest.NewRecorder(), r)
 		if len(w.asked) != 1 || !strings.HasPrefix(w.asked[0], fmt.Sprint(c.want, " ")) {
 			t.Errorf("%s %s %s: asked %q, want group %d", c.method, c.path, c.body, w.asked, c.want)
 		}
+	}
+}
+
+// A worker that names no group, or one that there is not, is told what to say.
+func TestWorkersWithoutAGroup(t *testing.T) {
+	for query, want := range map[string]struct {
+		code  job.Code
+		field string
+	}{
+		"": {job.CodeInvalid, "queue"}, "?group=": {job.CodeInvalid, "group"}, "?group=x": {job.CodeInvalid, "group"},
+		fmt.Sprint("?group=", job.MaxGroups+1): {job.CodeInvalid, "group"}, "?group=4": {job.CodeUnavailable, ""},
+	} {
+		w := newWatched(nil)
+		rec := call(t, w, "POST", "/workers:poll"+query, "{}", nil)
+		var p wire.Problem
+		if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || p.Code != want.code || p.Field != want.field || len(w.asked) > 0 {
+			t.Errorf("%q: %s, asked %q", query, rec.Body, w.asked)
+		}
+	}
+	one := &watched{}
+	one.Router = router.New(router.Options{Groups: func() []uint32 { return nil }, Handler: func(g uint32) http.Handler {
+		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { one.asked = append(one.asked, fmt.Sprint(g)) })
+	}})
+	if call(t, one, "POST", "/workers:poll", "{}", nil); len(one.asked) != 1 || one.asked[0] != "0" {
+		t.Errorf("in a cluster with one group: asked %q", one.asked)
 	}
 }
 
@@ -190,6 +213,9 @@ func TestEveryRouteIsAnswered(t *testing.T) {
 		body := ""
 		if row.Method != "GET" {
 			body = bodies[path]
+		}
+		if row.Target == api.BySession {
+			path += "?queue=q"
 		}
 		w := newWatched(func(_ uint32, rw http.ResponseWriter, _ *http.Request) {
 			api.WriteError(rw, job.Errorf(job.CodeForbidden, "", "no"))

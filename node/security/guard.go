@@ -35,7 +35,7 @@ func (k *Keys) MembersOnly(next http.Handler, belongs func(keys.Peer) bool) http
 var leaving = map[string]bool{
 	"/internal/v1/announce":     true,
 	"/internal/v1/formation":    true, // and one that lost its directory
-	"/api/v1/workers:register":  true,
+	"/api/v1/workers:poll":      true,
 	"/api/v1/workers:heartbeat": true,
 	"/api/v1/workers:report":    true,
 	"/api/v1/workers:output":    true,

@@ -30,6 +30,7 @@ func TestMembersOnly(t *testing.T) {
 		{"removed", "/internal/peer", 403},
 		{"removed", "/api/v1/jobs", 403},
 		{"removed", "/api/v1/workers:report", 204},
+		{"removed", "/api/v1/workers:poll", 204},
 		{"removed", "/internal/v1/announce", 204},
 		{"removed", "/api/v1/cluster:join", 403}, // it would pass on what strangers say
 		{"", "/internal/v1/announce", 403},

@@ -6,52 +6,39 @@ import (
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/scheduler"
+	"github.com/carillon-scheduler/carillon/node/forward"
 )
 
-// Registrations of one token are bounded, those that are repeated too, and the workers of other tokens go on.
-func TestRegistrationsOfAToken(t *testing.T) {
-	g, x := newRegistering(), &scheduler.Scheduler{}
-	loud, quiet := &api.Identity{Token: "t_1", Name: "loud"}, &api.Identity{Token: "t_2", Name: "quiet"}
-	again := &job.Register{Incarnation: 7}
+// How often the workers of one token open sessions is bounded. Polls in a session, workers that share a name on purpose,
+// and those of other tokens go on.
+func TestSessionsThatATokenOpens(t *testing.T) {
 	refused := 0
-	for range registerBurst + 2*registerRate {
-		err := g.enter(x, loud, again)
-		if err == nil {
-			if refused > 0 {
-				break // what is taken by the second
+	b := &Service{opening: newOpening(), o: Options{Tracker: forward.NewTracker(forward.TrackerOptions{Self: "n1"}),
+		Refused: func(why api.Refusal, who string) {
+			if refused++; why != api.RefusedRegistrations || who != "loud" {
+				t.Errorf("%s of %s", why, who)
 			}
-			continue
+		}}}
+	poll := func(token, name string, p job.Poll) job.Code {
+		_, err := b.Workers().Poll(api.WithIdentity(t.Context(), api.Identity{Token: token, Name: name}), p)
+		if e := (*job.Error)(nil); !errors.As(err, &e) {
+			t.Fatal("a node that does not lead answered with ", err)
 		}
-		if e := (*job.Error)(nil); !errors.As(err, &e) || e.Code != job.CodeTooManyRequests {
-			t.Fatal(err)
+		return job.CodeOf(err)
+	}
+	opens := job.Poll{Secret: "s"}
+	for range openBurst + openRate {
+		poll("t_1", "loud", opens)
+	}
+	if refused == 0 || poll("t_1", "loud", opens) != job.CodeTooManyRequests {
+		t.Fatal("all sessions of one token were opened")
+	}
+	for _, p := range []job.Poll{{Session: "s"}, {Session: "s", Secret: "s"}, {}} {
+		if code := poll("t_1", "loud", p); code == job.CodeTooManyRequests {
+			t.Errorf("%+v is refused", p)
 		}
-		refused++
 	}
-	if refused == 0 {
-		t.Fatal("all registrations of one token were taken")
-	}
-	if err := g.enter(x, quiet, again); err != nil {
-		t.Fatal("another token is refused: ", err)
-	}
-}
-
-// Each process takes one of the numbers that there are under a leadership; the next leadership has new ones.
-func TestProcessesOfAToken(t *testing.T) {
-	g, x := newRegistering(), &scheduler.Scheduler{}
-	g.with, g.processes = x, map[string]int{"t_1": maxTokenProcesses}
-	id, first := &api.Identity{Token: "t_1", Name: "loud"}, &job.Register{}
-	err := g.enter(x, id, first)
-	if e := (*job.Error)(nil); !errors.As(err, &e) || e.Code != job.CodeUnavailable {
-		t.Fatal(err)
-	}
-	if err := g.enter(x, id, &job.Register{Incarnation: 7}); err != nil {
-		t.Fatal("a process that has its number is refused: ", err)
-	}
-	if err := g.enter(x, &api.Identity{Token: "t_2"}, first); err != nil {
-		t.Fatal("another token is refused: ", err)
-	}
-	if err := g.enter(&scheduler.Scheduler{}, id, first); err != nil {
-		t.Fatal("the next leadership refuses: ", err)
+	if code := poll("t_2", "quiet", opens); code == job.CodeTooManyRequests {
+		t.Error("another token is refused")
 	}
 }

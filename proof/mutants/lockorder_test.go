@@ -39,13 +39,12 @@ func TestLockOrder(t *testing.T) {
 			}
 		})
 	}
-	// What stopped leaders once: a registration read the store with the scheduler's lock held, which views of the store
-	// wait for.
+	// What stopped leaders once: the store was read with the scheduler's lock held, which views of the store wait for.
 	t.Run("planted", func(t *testing.T) {
 		t.Parallel()
-		const at = "func (s *Scheduler) adoptLocked(x *session, held []job.Held, onHold bool) {\n"
+		const at = "func (s *Scheduler) inheritedLocked(x *session, fence uint64, onHold bool) {\n"
 		faulty := orderedBinary(t, root, func(path string, source []byte) []byte {
-			if !strings.HasSuffix(path, filepath.Join("scheduler", "worker.go")) {
+			if !strings.HasSuffix(path, filepath.Join("scheduler", "poll.go")) {
 				return source
 			}
 			if !bytes.Contains(source, []byte(at)) {

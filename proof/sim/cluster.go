@@ -29,7 +29,7 @@ type cluster struct {
 	rec     *recorder
 	logs    *logs
 	servers []*server
-	workers []*worker
+	workers []*workman
 	pullers []*puller
 	clients []*client.Client // one a node
 	http    *http.Client
@@ -87,7 +87,7 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	for i := range p.o.workers {
 		name := fmt.Sprintf("w%d", i+1)
 		c.workers = append(c.workers,
-			&worker{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, tags: remoteTags})
+			&workman{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, tags: remoteTags})
 	}
 	if n := len(c.workers); p.o.kept && n > 1 {
 		c.workers[n-1].space = otherSpace

@@ -31,12 +31,12 @@ func clones(p *plan, rng *rand.Rand) {
 }
 
 // double starts a second process of a worker's name on another machine.
-func (c *cluster) double(w *worker) *worker {
+func (c *cluster) double(w *workman) *workman {
 	c.mu.Lock()
 	c.kinds["double"]++
 	n := c.kinds["double"]
 	c.mu.Unlock()
-	d := &worker{c: c, name: w.name, host: c.net.Host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t},
+	d := &workman{c: c, name: w.name, host: c.net.Host(fmt.Sprintf("%s-double-%d", w.name, n)), clock: &clock{t: c.t},
 		tags:   w.tags,
 		secret: fmt.Sprintf("of double %d of %s", n, w.name)}
 	d.start()

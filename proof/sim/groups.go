@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/executor"
-	far "github.com/carillon-scheduler/carillon/executor/remote"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
 	"github.com/carillon-scheduler/carillon/store"
@@ -110,23 +109,23 @@ func (c *cluster) follow(l *life) {
 }
 
 // far is the way of a worker to the leaders of the groups.
-func (w *worker) far(ctx context.Context, addrs []string,
-	opts ...client.LeaderOption) (g executor.Groups, hangUp func()) {
+func (w *workman) far(ctx context.Context, addrs []string,
+	opts ...client.LeaderOption) (g worker.Groups, hangUp func()) {
 	if w.c.o.most() == 0 {
 		one := client.NewLeader(addrs, opts...)
-		return executor.OneGroup(&handedTo{one, w.c.rec, w.name}), one.Close
+		return worker.OneGroup(&handedTo{one, w.c.rec, w.name}), one.Close
 	}
-	all := far.Find(ctx, far.Options{Addrs: addrs, Leader: opts})
+	all := client.FindGroups(ctx, addrs, opts...)
 	return &handedIn{all, w}, all.Close
 }
 
 // handedIn writes down what a worker is given by each group.
 type handedIn struct {
-	*far.Groups
-	w *worker
+	*client.Groups
+	w *workman
 }
 
-func (h *handedIn) Leader(group uint32) executor.Leader {
+func (h *handedIn) Leader(group uint32) worker.Leader {
 	return &handedTo{h.Groups.Leader(group), h.w.c.rec, h.w.name}
 }
 

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/client"
-	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
 	"github.com/carillon-scheduler/carillon/proof/sim/network"
@@ -89,7 +89,7 @@ func (p *puller) start() {
 	w := client.Worker{
 		Queue: p.queue, Namespace: cmp.Or(p.space, job.DefaultNamespace), Name: p.name, Concurrency: p.hands,
 		Tags: remoteTags, DrainTimeout: 10 * time.Second,
-		Clock: p.clock.Elapsed, Logger: slog.New(p.c.logs.handler(p.name)),
+		Clock: p.clock, Logger: slog.New(p.c.logs.handler(p.name)),
 		Handler: func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
 		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.Dial(proc.dead),
 			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
@@ -155,7 +155,13 @@ func (r *runner) pulled(ctx context.Context, run *client.Run) error {
 	if err != nil {
 		return err
 	}
-	res := r.Run(ctx, pulledAs(key, &run.PullRun))
+	data, err := json.Marshal(job.QueuePayload{Queue: run.Queue, Data: run.Data})
+	if err != nil {
+		return err
+	}
+	res := r.Run(ctx, job.Assignment{Run: key, Fence: run.Fence, Attempt: run.Attempt, Key: run.Key,
+		JobName: run.JobName, Namespace: run.Namespace, Type: job.TypeQueue, Payload: data, Timeout: run.Timeout,
+		Delivery: run.Delivery})
 	if res.Outcome == job.OutcomeSucceeded {
 		run.Output = res.Output
 		return nil
@@ -168,23 +174,6 @@ func (r *runner) pulled(ctx context.Context, run *client.Run) error {
 		err = client.Permanent(err)
 	}
 	return err
-}
-
-// pulledAs is a pulled run as an assignment.
-func pulledAs(key job.RunKey, r *job.PullRun) job.Assignment {
-	payload := map[string]any{"queue": r.Queue}
-	if len(r.Data) > 0 {
-		payload["data"] = r.Data
-	}
-	data, _ := json.Marshal(payload) //nolint:errcheck // what was read as JSON can be written as such
-	return job.Assignment{Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key, JobName: r.JobName,
-		Namespace: r.Namespace, Type: job.TypeQueue, Payload: data,
-		Timeout: r.Timeout, Delivery: r.Delivery}
-}
-
-// timedOut says whether the context of an attempt ended because that took too long.
-func timedOut(cause error) bool {
-	return errors.Is(cause, executor.ErrTimeout) || errors.Is(cause, client.ErrTimeout)
 }
 
 // pollTap writes down what is in the answers to polls.
@@ -204,22 +193,12 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
-	var reply job.PullReply
-	if err := json.Unmarshal(data, &reply); err != nil {
+	var reply job.PollReply
+	if err := wire.UnmarshalMsgpack(data, &reply); err != nil {
 		t.p.c.problem("%s: the answer to a poll cannot be read: %v", t.p.name, err)
 		return resp, nil
 	}
-	rec := t.p.c.rec
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	for _, r := range reply.Runs {
-		if key, err := job.ParseRunKey(r.RunID); err == nil {
-			a := pulledAs(key, &r)
-			rec.handed = append(rec.handed,
-				checker.Handed{Worker: t.p.name, Run: key, Fence: r.Fence, Attempt: r.Attempt, Key: r.Key,
-					At: rec.t.instant(), Got: received(&a)})
-		}
-	}
+	t.p.c.rec.hand(t.p.name, &reply)
 	return resp, nil
 }
 

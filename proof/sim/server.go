@@ -15,6 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/client"
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/faultpoint"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/node"
 	"github.com/carillon-scheduler/carillon/proof/checker"
@@ -175,7 +176,7 @@ func (s *server) open() error {
 				Leading: s.c.leads(s.id), DiskSpace: s.disk.space, Pace: o.pace,
 			},
 			Runners: map[job.Type]executor.Runner{}, WorkerClock: &clock{t: s.c.t},
-			Leader: func(far executor.Leader) executor.Leader { return &handedTo{far, s.c.rec, s.id} },
+			Leader: func(far worker.Leader) worker.Leader { return &handedTo{far, s.c.rec, s.id} },
 		},
 		Fatal: l.fatal,
 	}
@@ -318,8 +319,8 @@ func (s *server) stop() bool {
 	return true
 }
 
-// worker is a machine with a worker of its own, without a node.
-type worker struct {
+// workman is a machine with a worker of its own, without a node.
+type workman struct {
 	c     *cluster
 	name  string
 	host  *network.Host
@@ -332,12 +333,12 @@ type worker struct {
 
 	mu   sync.Mutex
 	proc *process
-	w    *executor.Worker
+	w    *worker.Worker
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-func (w *worker) start() {
+func (w *workman) start() {
 	p := newProcess(w.name)
 	var addrs []string
 	for _, s := range w.c.servers {
@@ -349,10 +350,9 @@ func (w *worker) start() {
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
-	x, err := executor.New(executor.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
-		Prefetch: 2, Namespace: w.space, Tags: w.tags, Runners: runners,
-		Groups: groups, Clock: w.clock, Pace: w.c.o.pace,
-		DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))})
+	x, err := executor.NewWorker(worker.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
+		Prefetch: 2, Namespace: w.space, Tags: w.tags, Groups: groups, Clock: w.clock, Pace: w.c.o.pace,
+		DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))}, runners)
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)
 		cancel()
@@ -371,7 +371,7 @@ func (w *worker) start() {
 	})
 }
 
-func (w *worker) kill() bool {
+func (w *workman) kill() bool {
 	w.mu.Lock()
 	p, x, done := w.proc, w.w, w.done
 	w.w = nil
@@ -389,7 +389,7 @@ func (w *worker) kill() bool {
 	return true
 }
 
-func (w *worker) end() bool {
+func (w *workman) end() bool {
 	w.mu.Lock()
 	x, stop, done := w.w, w.stop, w.done
 	w.w = nil
@@ -402,7 +402,7 @@ func (w *worker) end() bool {
 	return true
 }
 
-func (w *worker) where() (string, *network.Host, *process) {
+func (w *workman) where() (string, *network.Host, *process) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.name, w.host, w.proc
@@ -410,24 +410,34 @@ func (w *worker) where() (string, *network.Host, *process) {
 
 // handedTo writes down what a worker is given.
 type handedTo struct {
-	executor.Leader
+	worker.Leader
 	rec  *recorder
 	name string
 }
 
 func (h *handedTo) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
 	r, err := h.Leader.Poll(ctx, p)
-	if err == nil && len(r.Assignments) > 0 {
-		h.rec.mu.Lock()
-		for _, a := range r.Assignments {
-			h.rec.handed = append(h.rec.handed,
-				checker.Handed{Worker: h.name, Incarnation: p.Session.Incarnation, Term: p.Session.Term, Run: a.Run,
-					Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: h.rec.t.instant(),
-					Refused: a.Term < p.Session.Term, Got: received(&a)})
-		}
-		h.rec.mu.Unlock()
+	if err == nil {
+		h.rec.hand(h.name, &r)
 	}
 	return r, err
+}
+
+// hand writes down what is in the answer to a poll.
+func (r *recorder) hand(name string, reply *job.PollReply) {
+	if len(reply.Runs) == 0 {
+		return
+	}
+	session, err := job.ParseSession(reply.Session)
+	if err != nil {
+		panic(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range reply.Runs {
+		r.handed = append(r.handed, checker.Handed{Worker: name, Incarnation: session.Incarnation, Term: session.Term,
+			Run: a.Run, Fence: a.Fence, Attempt: a.Attempt, Key: a.Key, At: r.t.instant(), Got: received(&a)})
+	}
 }
 
 func dataDir(root, id string) string { return filepath.Join(root, id) }

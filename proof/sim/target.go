@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/executor"
+	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/proof/checker"
 )
@@ -161,7 +163,7 @@ func (r *runner) Run(ctx context.Context, a job.Assignment) job.Result {
 	}
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
-	case timedOut(cause):
+	case errors.Is(cause, worker.ErrTimeout):
 		r.end(e, checker.TimedOut, 0)
 		return job.Result{Outcome: job.OutcomeFailed, Error: "timed out"}
 	default:

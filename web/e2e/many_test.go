@@ -32,20 +32,33 @@ func bulk(t *testing.T, n *harness.Node, many int, line func(i int) string) {
 	}))
 }
 
+// taker is a worker without hands.
+type taker struct {
+	*client.Leader
+	session string
+}
+
 // take polls a queue until it has given so many runs.
-func take(t *testing.T, n *harness.Node, queue string, many int, each func([]job.PullRun)) {
+func take(t *testing.T, n *harness.Node, queue string, many int, each func(*taker, []job.Assignment)) *taker {
 	t.Helper()
-	taken := map[string]bool{}
+	w := &taker{Leader: client.NewLeader([]string{n.Addr}, client.WithQueue("", queue))}
+	t.Cleanup(w.Close)
+	taken := map[job.RunKey]bool{}
 	harness.Eventually(t, 2*patience, fmt.Sprint(many, " runs with a worker"), func() bool {
-		reply, err := n.Client.PullPoll(context.Background(), queue, job.PullPoll{Worker: "takes", Max: 1000})
+		reply, err := w.Poll(context.Background(), job.Poll{Worker: "takes", Session: w.session, Free: 1000})
+		if err != nil {
+			return false
+		}
+		w.session = reply.Session
 		for _, r := range reply.Runs {
-			taken[r.RunID] = true
+			taken[r.Run] = true
 		}
 		if len(reply.Runs) > 0 {
-			each(reply.Runs)
+			each(w, reply.Runs)
 		}
-		return err == nil && len(taken) >= many
+		return len(taken) >= many
 	})
+	return w
 }
 
 // heap is what the tab holds after its garbage is collected.
@@ -66,10 +79,10 @@ func TestAnHourOfRuns(t *testing.T) {
 			`"payload":{"queue":"all"}}`, i)
 	})
 	create(t, n, "tick", "@every 1s", "true")
-	var held []job.PullRef
-	take(t, n, "all", many, func(runs []job.PullRun) {
+	var held []job.Beat
+	w := take(t, n, "all", many, func(_ *taker, runs []job.Assignment) {
 		for _, r := range runs {
-			held = append(held, job.PullRef{Claim: r.Claim})
+			held = append(held, job.Beat{Ref: job.Ref{Fence: r.Fence}})
 		}
 	})
 	b := open(t, "http://"+n.Addr, usual)
@@ -79,7 +92,7 @@ func TestAnHourOfRuns(t *testing.T) {
 	defer beats.Stop()
 	for i, end := 0, time.Now().Add(time.Hour); time.Now().Before(end); i++ {
 		for some := range slices.Chunk(held, 1000) {
-			_, err := n.Client.PullHeartbeat(context.Background(), "all", job.PullBeat{Worker: "takes", Runs: some})
+			_, err := w.Heartbeat(context.Background(), job.Heartbeat{Session: w.session, Runs: some})
 			must(t, err)
 		}
 		if i%30 == 6 {
@@ -107,7 +120,7 @@ func TestManyRunning(t *testing.T) {
 	bulk(t, n, many, func(i int) string {
 		return fmt.Sprintf(`{"name":"open-%05d","type":"queue","schedule":"@every 1s","payload":{"queue":"all"}}`, i)
 	})
-	take(t, n, "all", many, func([]job.PullRun) {})
+	take(t, n, "all", many, func(*taker, []job.Assignment) {})
 	b := open(t, "http://"+n.Addr, usual)
 	b.visit("/ui/runs")
 	b.until("rows", `document.querySelectorAll('[data-row]').length > 50`)
@@ -143,13 +156,13 @@ func TestDeadLettersInGroups(t *testing.T) {
 		return fmt.Sprintf(`{"name":"dies-%05d","type":"queue","schedule":"2026-01-01T00:00:00Z","payload":{"queue":"all"}}`, i)
 	})
 	causes := []string{"connect to 10.0.0.%d port 5432: refused", `user "u%d" is not known`, "order %d has no items"}
-	take(t, n, "all", many, func(runs []job.PullRun) {
-		report := job.PullReport{Worker: "takes", Failed: true}
+	take(t, n, "all", many, func(w *taker, runs []job.Assignment) {
+		report := job.Report{Session: w.session}
 		for i, r := range runs {
-			report.Runs = append(report.Runs, job.PullResult{PullRef: job.PullRef{Claim: r.Claim}, Permanent: true,
-				Error: fmt.Sprintf(causes[int(r.JobID)%3], i)})
+			report.Results = append(report.Results, job.Result{Ref: job.Ref{Fence: r.Fence}, Outcome: job.OutcomeFailed,
+				Permanent: true, Error: fmt.Sprintf(causes[int(r.Run.Job)%3], i)})
 		}
-		_, err := n.Client.PullReport(context.Background(), "all", report)
+		_, err := w.Report(context.Background(), report)
 		must(t, err)
 	})
 	b := open(t, "http://"+n.Addr, usual)

@@ -17,19 +17,18 @@ const (
 	LeakOverlap            // a run starts although one is open
 	ReuseKey               // two runs of a job have the same idempotency key
 	ExpireEarly            // a lease ends long before its time
-	RacingBeat             // a heartbeat that was sent before an assignment arrived releases it
 	IgnoreGen              // a claim that was computed from an earlier definition is taken
-	LowerTerm              // a worker goes back to a leader of a lower term and takes what that sends
 	BacklogMissed          // what waited for a slot is treated as missed
 	LoseEvents             // what a commit put into the due index is not announced, and nothing sweeps over what is due
 	EarlyDeadline          // a run expires before its deadline
 	RepeatOnce             // a lost run is repeated in spite of at_most_once
 	ForgetNotRun           // occurrences that did not run leave no record
 	IgnoreQueue            // runs of a paused or full queue are claimed
-	PullLate               // a pull worker's result closes a run after its lease, when another worker may have it
-	PullRevive             // a pull worker's heartbeat is told that a run is its own which was taken back
-	OldReceipt             // a late poll with an old session takes back what its worker has named since
-	PullTwice              // a poll is answered with what another poll of the same queue was just given
+	Revive                 // a heartbeat is told that a run is its worker's own which was taken back
+	OldReceipt             // a session of an earlier leader decides what its worker has received
+	PollOffersTwice        // a poll that is repeated offers its slots once more
+	OutOfOrder             // the runs of a session are handed out out of order
+	GiveTwice              // a poll is answered with what another poll of the same queue was just given
 	TrustLeader            // a leader that was replaced and cannot notice it goes on extending leases
 	InheritedDead          // an inherited session counts as dead: any process of that name takes its runs
 	ReleaseUnproven        // a process takes the runs of another one of its name without a proof that that one ended
@@ -91,7 +90,6 @@ const (
 	StaleRetry     // a failed attempt is judged by a retry rule that an edit has replaced
 	ResumeRetries  // a resume has what waits for its retry start at once
 	LostWaits      // a run whose worker was lost waits as if it had failed
-	SameProcess    // a worker goes on as the same process while its runs are being taken from it
 	RedriveCounts  // a redriven run counts the failures before, for its delays and for when it is given up
 	EndsBeforeMark // a run ends when a leader says whose clock was set back, and not at the mark
 	TakeAll        // a namespace takes every slot, and leaves none to the others

@@ -1,4 +1,4 @@
-package executor
+package worker
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -24,7 +23,7 @@ func shape(ctx context.Context, r job.Result, timeout time.Duration) job.Result 
 		}
 	}
 	r.RetryAfter = max(r.RetryAfter, 0) // the leader bounds it
-	r.Error, r.Output = head(r.Error, job.MaxErrorBytes), tail(r.Output, job.MaxOutputBytes)
+	r.Error, r.Output = job.Head(r.Error, job.MaxErrorBytes), job.Tail(r.Output, job.MaxOutputBytes)
 	return r
 }
 
@@ -46,28 +45,4 @@ func stopped(r job.Result, cause error, timeout time.Duration) job.Result {
 		r.Error += ": " + detail
 	}
 	return r
-}
-
-// head is the beginning of a text, at most n bytes of it; tail is its end.
-func head(s string, n int) string { return job.Head(text(s), n) }
-func tail(s string, n int) string { return job.Tail(text(s), n) }
-
-// text replaces what is not UTF-8. A rune that was cut in two at either end is dropped instead: it was fine where it
-// came from.
-func text(s string) string {
-	if utf8.ValidString(s) {
-		return s
-	}
-	for i := 0; i < utf8.UTFMax && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {
-		s = s[1:]
-	}
-	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
-		if c := s[len(s)-i]; utf8.RuneStart(c) {
-			if !utf8.FullRuneInString(s[len(s)-i:]) {
-				s = s[:len(s)-i]
-			}
-			break
-		}
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -1,4 +1,4 @@
-package executor
+package worker
 
 import (
 	"context"
@@ -16,10 +16,12 @@ import (
 
 // credit is that of one group.
 type credit struct {
-	granted int // so many assignments may come beyond those received: what polls offered and no answer took back
-	ready   int // how many runs its leader had for this worker beyond its credit, as it said last
-	// share is what it is to be granted, most what it can be, and open how many attempts it has: see sharesLocked.
-	share, most, open int
+	// granted is how many assignments may come beyond those received: what polls offered and no answer took back.
+	granted  int
+	ready    int           // how many runs its leader had for this worker beyond its credit, as it said last
+	answered time.Duration // Clock.Elapsed at the last answer to a poll
+	// share is what it is to be granted, and most what it can be: see sharesLocked.
+	share, most int
 }
 
 func (w *Worker) capacity() int { return w.o.Slots + w.o.Prefetch }
@@ -27,10 +29,20 @@ func (w *Worker) capacity() int { return w.o.Slots + w.o.Prefetch }
 // openLocked is how many assignments are queued or running.
 func (w *Worker) openLocked() (n int) {
 	for _, g := range w.groups {
-		open, _ := w.set.CountLocked(g.number)
-		n += open
+		n += g.open
 	}
 	return n
+}
+
+// freeLocked is what a poll of a group offers.
+func (w *Worker) freeLocked(g *group) int {
+	switch {
+	case w.draining:
+		return 0
+	case w.severalLocked():
+		return w.creditLocked(g)
+	}
+	return max(0, w.capacity()-len(w.held))
 }
 
 // sharesLocked divides what is free among the groups with a session: first to those that have work waiting, and what
@@ -42,11 +54,10 @@ func (w *Worker) sharesLocked() (spare, short int) {
 	pool := w.capacity()
 	spare = pool
 	for _, g := range w.groups {
-		open, done := w.set.CountLocked(g.number)
-		g.open, g.most, g.share = open, max(0, w.capacity()-open-done), 0
-		pool -= open
-		spare -= open + g.granted
-		if g.session == nil {
+		g.most, g.share = max(0, w.capacity()-g.open-len(g.pending)), 0
+		pool -= g.open
+		spare -= g.open + g.granted
+		if !g.serving {
 			pool -= g.granted
 			g.most = 0
 		}
@@ -64,7 +75,7 @@ func (w *Worker) sharesLocked() (spare, short int) {
 
 // needy says that a group is to get more at once. Others hear of more when they ask the next time.
 func (g *group) needy() bool {
-	return g.session != nil && g.share > g.granted && (g.granted == 0 || g.ready > 0)
+	return g.serving && g.share > g.granted && (g.granted == 0 || g.ready > 0)
 }
 
 // fillLocked adds to the shares of groups, the smallest first, up to what each may have, and says what is left. What
@@ -105,10 +116,8 @@ func (w *Worker) creditLocked(g *group) int {
 }
 
 // grantLocked makes a poll one that carries credit. One that takes some back is to be answered at once.
-func (w *Worker) grantLocked(s *session, p *job.Poll) {
-	g := s.group
-	s.polls++
-	p.Number, p.Told = s.polls, g.ready > 0
+func (w *Worker) grantLocked(g *group, p *job.Poll) {
+	p.Shared, p.Told = true, g.ready > 0
 	if p.Free < g.granted {
 		p.Wait = 0
 	}
@@ -120,29 +129,27 @@ func (w *Worker) grantLocked(s *session, p *job.Poll) {
 	}
 }
 
-// settleLocked takes the answer to a poll.
-func (w *Worker) settleLocked(g *group, p *job.Poll, reply *job.PollReply) {
-	if reply.Number == p.Number {
-		g.granted = p.Free
-	}
-	g.granted = max(0, g.granted-len(reply.Assignments))
-	g.ready = max(0, reply.Ready)
-	if len(reply.Assignments) > 0 { // the next ones are the others'
+// settleLocked takes the answer to a poll: no more comes on its account than it offered, and that less what came. It
+// says whether there is news of runs that wait.
+func (w *Worker) settleLocked(g *group, p *job.Poll, reply *job.PollReply) bool {
+	g.granted, g.ready = max(0, p.Free-len(reply.Runs)), max(0, reply.Ready)
+	if len(reply.Runs) > 0 { // the next ones are the others'
 		w.groups = append(slices.DeleteFunc(w.groups, func(x *group) bool { return x == g }), g)
 	}
+	return g.ready > 0 && !p.Told
 }
 
 // reviewLocked has polls sent that offer more, and idle credit taken back for them.
 func (w *Worker) reviewLocked() {
-	if !w.severalLocked() || w.set.Draining {
+	if !w.severalLocked() || w.draining {
 		return
 	}
 	spare, short := w.sharesLocked()
 	for _, g := range w.groups {
 		if spare > 0 && g.needy() {
 			wait.Wake(g.room)
-			if s := g.session; s.full && s.stopPoll != nil {
-				s.stopPoll()
+			if g.full {
+				g.giveUpPoll()
 			}
 		}
 	}
@@ -169,18 +176,17 @@ func (w *Worker) moveIdle(ctx context.Context) {
 func (w *Worker) takeBack() (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, short := w.sharesLocked(); short == 0 || w.set.Draining {
+	if _, short := w.sharesLocked(); short == 0 || w.draining {
 		return false
 	}
 	for _, g := range w.groups {
-		s := g.session
-		if s == nil || s.stopPoll == nil || !s.waits || g.share >= g.granted {
+		if g.stopPoll == nil || !g.waits || g.share >= g.granted {
 			continue
 		}
-		if time.Since(s.began) < pollFloor {
+		if time.Since(g.polled) < pollFloor {
 			again = true
 		} else {
-			s.stopPoll()
+			g.giveUpPoll()
 		}
 	}
 	return again

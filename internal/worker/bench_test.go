@@ -1,4 +1,4 @@
-package executor
+package worker
 
 import (
 	"context"
@@ -12,25 +12,20 @@ import (
 
 // benchLeader has work for everybody, up to n runs.
 type benchLeader struct {
-	mu      sync.Mutex
-	n, sent int
-	acked   int
-	done    chan struct{}
+	mu            sync.Mutex
+	n, sent, done int
+	all           chan struct{}
 }
 
-func (l *benchLeader) Register(context.Context, job.Register) (job.Session, error) {
-	return job.Session{SessionRef: job.SessionRef{Incarnation: 1, Term: 1}, TTL: job.Duration(30 * time.Second)}, nil
-}
-
-func (l *benchLeader) Poll(ctx context.Context, p job.Poll) (r job.PollReply, err error) {
+func (l *benchLeader) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
+	r := job.PollReply{Session: "s", Lease: job.Duration(30 * time.Second)}
 	l.mu.Lock()
-	for len(r.Assignments) < p.Free && l.sent < l.n {
+	for len(r.Runs) < p.Free && l.sent < l.n {
 		l.sent++
-		r.Assignments = append(r.Assignments, job.Assignment{Number: uint64(l.sent), Term: 1, Fence: uint64(l.sent), Type: job.TypeQueue,
-			Timeout: job.Duration(time.Minute)})
+		r.Runs = append(r.Runs, work(uint64(l.sent))...)
 	}
 	l.mu.Unlock()
-	if len(r.Assignments) == 0 && p.Wait > 0 {
+	if len(r.Runs) == 0 && p.Wait > 0 {
 		wait.For(ctx, time.Duration(p.Wait))
 	}
 	return r, nil
@@ -40,23 +35,26 @@ func (l *benchLeader) Heartbeat(context.Context, job.Heartbeat) (job.HeartbeatRe
 	return job.HeartbeatReply{}, nil
 }
 
+func (l *benchLeader) Output(context.Context, job.Output) (job.OutputReply, error) {
+	return job.OutputReply{}, nil
+}
+
 func (l *benchLeader) Report(_ context.Context, r job.Report) (reply job.ReportReply, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, res := range r.Results {
-		reply.Acks = append(reply.Acks, job.Ack{Fence: res.Fence})
+		reply.Results = append(reply.Results, job.Answer{Ref: res.Ref, Status: job.StatusOK})
 	}
-	if l.acked += len(reply.Acks); l.acked == l.n {
-		close(l.done)
+	if l.done += len(r.Results); l.done == l.n {
+		close(l.all)
 	}
 	return reply, nil
 }
 
 // BenchmarkLoop is what the loop itself costs a run: a leader that answers at once, attempts that do nothing.
 func BenchmarkLoop(b *testing.B) {
-	l := &benchLeader{n: b.N, done: make(chan struct{})}
-	w, err := New(Options{Name: "w", Slots: 256, Prefetch: 1024, Groups: OneGroup(l), Runners: map[job.Type]Runner{
-		job.TypeQueue: runnerFunc(func(context.Context, job.Assignment) job.Result { return success })}})
+	l := &benchLeader{n: b.N, all: make(chan struct{})}
+	w, err := New(Options{Name: "w", Slots: 256, Prefetch: 1024, Groups: OneGroup(l), Do: returns(success)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -65,7 +63,7 @@ func BenchmarkLoop(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	go func() { ended <- w.Run(ctx) }()
-	<-l.done
+	<-l.all
 	b.StopTimer()
 	stop()
 	if err := <-ended; err != nil {

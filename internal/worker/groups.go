@@ -1,15 +1,12 @@
-package executor
+package worker
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/wait"
-	"github.com/carillon-scheduler/carillon/internal/worker"
 )
 
 // Groups names the Raft groups that a worker works for, and who leads them.
@@ -19,7 +16,7 @@ type Groups interface {
 	List() (groups []uint32, changed <-chan struct{})
 }
 
-// OneGroup is the groups of a cluster that has one.
+// OneGroup is the groups of a cluster that has one, and of a worker that names a queue: that is in one of them.
 func OneGroup(l Leader) Groups { return oneGroup{l} }
 
 type oneGroup struct{ leader Leader }
@@ -31,8 +28,6 @@ func (o oneGroup) List() ([]uint32, <-chan struct{}) { return []uint32{0}, nil }
 type GroupList struct {
 	leader func(group uint32) Leader
 
-	look chan struct{} // a latch of size one: ask now
-
 	mu      sync.Mutex
 	known   []uint32
 	changed chan struct{}
@@ -40,7 +35,7 @@ type GroupList struct {
 
 // NewGroupList begins with some groups. leader is asked once for each.
 func NewGroupList(known []uint32, leader func(group uint32) Leader) *GroupList {
-	return &GroupList{leader: leader, look: make(chan struct{}, 1), known: known, changed: make(chan struct{})}
+	return &GroupList{leader: leader, known: known, changed: make(chan struct{})}
 }
 
 // Leader makes the list one that a worker can follow.
@@ -71,8 +66,7 @@ const (
 	askFailed = time.Second
 )
 
-// Follow asks a cluster for its groups until ctx ends: now and then, and soon after Look. An answer without any is that
-// of a cluster which has one.
+// Follow asks a cluster for its groups until ctx ends. An answer without any is that of a cluster which has one.
 func (l *GroupList) Follow(ctx context.Context, ask func(context.Context) ([]uint32, error)) {
 	for {
 		pause := askAgain
@@ -81,32 +75,10 @@ func (l *GroupList) Follow(ctx context.Context, ask func(context.Context) ([]uin
 		} else { // what is wrong is said by those who work for the groups that are known
 			pause = askFailed
 		}
-		if wait.Within(ctx, l.look, pause); !wait.For(ctx, pollFloor) {
+		if !wait.For(ctx, pause) {
 			return
 		}
 	}
-}
-
-// Look has Follow ask.
-func (l *GroupList) Look() { wait.Wake(l.look) }
-
-// group is what a worker is to the leader of one group. All but the first fields is guarded by Worker.mu.
-type group struct {
-	number uint32
-	leader Leader
-	leave  context.CancelFunc // ends its sessions
-	log    *slog.Logger
-	beat   chan struct{} // a latch of size one: send a heartbeat now
-	room   chan struct{} // likewise: there may be something to offer
-
-	session      *session // nil while not registered
-	incarnation  uint64
-	term         uint64
-	registration uint64       // how many were sent
-	lease        worker.Lease // of the session, and of all attempts of the group; it goes on until the next session
-	unwanted     bool         // it refused the worker for good
-
-	credit
 }
 
 // follow works for all groups that there are, and for those that come, until ctx ends.
@@ -119,7 +91,7 @@ func (w *Worker) follow(ctx context.Context) {
 			in, leave := context.WithCancel(ctx)
 			defer leave()
 			g.leave = leave
-			loops.Go(func() { w.sessions(in, g) })
+			loops.Go(func() { w.serve(in, g) })
 		}
 		w.leaveOthers(numbers)
 		select {
@@ -129,11 +101,6 @@ func (w *Worker) follow(ctx context.Context) {
 	}
 }
 
-var (
-	errGrown = errors.New("the worker has several groups now")
-	errLeft  = errors.New("the group has no jobs")
-)
-
 // join adds the groups that are new.
 func (w *Worker) join(numbers []uint32) (added []*group) {
 	w.mu.Lock()
@@ -142,36 +109,33 @@ func (w *Worker) join(numbers []uint32) (added []*group) {
 		if slices.ContainsFunc(w.groups, func(g *group) bool { return g.number == n }) {
 			continue
 		}
-		g := &group{number: n, leader: w.o.Groups.Leader(n), log: w.log,
-			beat: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+		g := &group{number: n, leader: w.o.Groups.Leader(n), log: w.log, ttl: defaultLease,
+			room: make(chan struct{}, 1), leased: make(chan struct{}, 1), results: make(chan struct{}, 1)}
 		if n != 0 {
 			g.log = w.log.With("group", n)
 		}
 		added = append(added, g)
 	}
 	if len(w.groups) == 1 && len(added) > 0 {
-		// Its leader has been offered all slots, and hears in the next registration that others have them too.
-		if g := w.groups[0]; g.lease != (worker.Lease{}) {
-			g.granted = w.freeLocked(g)
-			w.dropLocked(g.session, errGrown)
-		}
+		// Its leader has been offered all slots, and hears in the next poll that others have them too.
+		g := w.groups[0]
+		g.granted = w.freeLocked(g)
+		g.giveUpPoll()
 	}
 	w.groups = append(w.groups, added...)
 	return added
 }
 
-// leaveOthers ends the sessions with groups that are not among those that have jobs: before a cluster is known to have
+// leaveOthers ends the work for groups that are not among those that have jobs: before a cluster is known to have
 // several groups its control group is taken for the only one. One that the worker has work of stays.
 func (w *Worker) leaveOthers(numbers []uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.groups = slices.DeleteFunc(w.groups, func(g *group) bool {
-		open, done := w.set.CountLocked(g.number)
-		if slices.Contains(numbers, g.number) || open+done > 0 {
+		if slices.Contains(numbers, g.number) || g.open+len(g.pending) > 0 {
 			return false
 		}
 		g.leave()
-		w.dropLocked(g.session, errLeft)
 		return true
 	})
 	w.reviewLocked()
@@ -179,8 +143,3 @@ func (w *Worker) leaveOthers(numbers []uint32) {
 
 // severalLocked says that the slots are shared, by credit.
 func (w *Worker) severalLocked() bool { return len(w.groups) > 1 }
-
-// everyLocked says whether something holds for all groups.
-func (w *Worker) everyLocked(holds func(*group) bool) bool {
-	return !slices.ContainsFunc(w.groups, func(g *group) bool { return !holds(g) })
-}

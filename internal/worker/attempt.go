@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/internal/wait"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Key names an attempt. Fences are numbers of a Raft group: two groups give out the same ones.
+type Key struct {
+	Group uint32
+	Fence uint64
+}
+
+// KeyOf is the key of an assignment: its job is in the group that claimed it.
+func KeyOf(a *job.Assignment) Key { return Key{uint32(a.Run.Job.Group()), a.Fence} }
+
+// String can be the name of a file.
+func (k Key) String() string { return fmt.Sprintf("%d-%d", k.Group, k.Fence) }
+
+// attempt is one assignment in a worker's hands. It is queued, then running, then done; one that is canceled or
+// returned before it starts skips the middle. It is held until its result is acknowledged. All but the assignment is
+// guarded by Worker.mu.
+type attempt struct {
+	job.Assignment
+	key      Key
+	group    *group
+	timeout  time.Duration
+	lease    time.Duration // until when it is certainly this worker's, on Clock.Elapsed
+	state    state
+	began    time.Duration // on Clock.Elapsed
+	ran      time.Duration // when it has ended
+	started  job.Instant
+	result   job.Result // when it is done
+	stop     context.CancelCauseFunc
+	canceled bool
+	lost     bool // it was stopped because its lease ended
+	gone     bool // it is another's by now: nothing is reported
+	// live is what it has written from an offset on, if its runner shows that.
+	live    func(from int64) (offset int64, data []byte)
+	watched bool // its output is being sent to the leader
+}
+
+type state uint8
+
+const (
+	queued state = iota
+	running
+	done
+)
+
+// lease is what the answer to a call that was sent then grants: two thirds, because the leader counts all of it, and
+// from later.
+func lease(sent, ttl time.Duration) time.Duration { return sent + ttl*2/3 }
+
+// takeLocked puts an assignment among what is held, unless it is there: it was handed out twice then. It is to start
+// when there is a slot. A worker that drains returns it, and so does one whose slots another group has by now.
+func (w *Worker) takeLocked(g *group, as job.Assignment, lease time.Duration) bool {
+	a := &attempt{Assignment: as, key: KeyOf(&as), group: g, timeout: time.Duration(as.Timeout), lease: lease}
+	if w.held[a.key] != nil {
+		return false
+	}
+	if a.timeout <= 0 {
+		a.timeout = time.Duration(job.DefaultTimeout)
+	}
+	surplus := w.severalLocked() && w.openLocked() >= w.capacity()
+	w.held[a.key] = a
+	g.open++
+	if w.draining || surplus {
+		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
+	} else {
+		w.queue = append(w.queue, a)
+	}
+	return true
+}
+
+// startLocked starts queued attempts on free slots.
+func (w *Worker) startLocked() {
+	for len(w.queue) > 0 && w.busy < w.o.Slots {
+		a := w.queue[0]
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
+		now := w.clock.Elapsed()
+		switch {
+		case a.state != queued: // it was canceled, or given up
+		case a.lease <= now: // looked at before each start: the machine may have been suspended
+			w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
+		default:
+			ctx, stop := context.WithCancelCause(w.base)
+			a.state, a.stop, a.began, a.started = running, stop, now, job.At(w.clock.Now())
+			w.busy++
+			w.attempts.Go(func() { w.attempt(ctx, a) })
+		}
+	}
+}
+
+// attempt carries out one attempt and puts its result in line.
+func (w *Worker) attempt(ctx context.Context, a *attempt) {
+	defer a.stop(nil)
+	ctx, release := context.WithTimeoutCause(ctx, a.timeout, ErrTimeout)
+	defer release()
+	// Deferred, because a runner that panics or ends its goroutine is a failed attempt and no more.
+	r := job.Result{Outcome: job.OutcomeFailed, Error: "the attempt ended its goroutine"}
+	defer func() {
+		if p := recover(); p != nil {
+			w.log.Error("attempt panicked", "run", a.Run, "panic", p, "stack", string(debug.Stack()))
+			r = job.Result{Outcome: job.OutcomeFailed, Error: fmt.Sprintf("panic: %v", p)}
+		}
+		r.StartedAt, r.FinishedAt = a.started, job.At(w.clock.Now())
+		r = shape(ctx, r, a.timeout)
+		if w.o.Ended != nil {
+			w.o.Ended(a.Assignment, r)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.busy--
+		a.ran = max(w.clock.Elapsed()-a.began, time.Millisecond)
+		w.endLocked(a, r)
+		w.startLocked()
+	}()
+	r = w.o.Do(context.WithValue(ctx, liveKey{}, a.show(w)), a.Assignment)
+}
+
+// endLocked gives an attempt that does not run its result.
+func (w *Worker) endLocked(a *attempt, r job.Result) {
+	if r.FinishedAt == 0 {
+		r.FinishedAt = job.At(w.clock.Now())
+	}
+	r.Fence = a.Fence
+	a.state, a.result = done, r
+	a.group.open--
+	if a.gone {
+		delete(w.held, a.key)
+	} else {
+		a.group.pending = append(a.group.pending, a)
+		wait.Wake(a.group.results)
+	}
+	w.freedLocked()
+}
+
+// freedLocked has polls sent that ask for work: there is capacity, or a result was acknowledged.
+func (w *Worker) freedLocked() {
+	wait.Wake(w.changed)
+	if w.severalLocked() {
+		w.reviewLocked()
+		return
+	}
+	for _, g := range w.groups {
+		wait.Wake(g.room)
+		if g.full && w.freeLocked(g) > 0 {
+			g.giveUpPoll()
+		}
+	}
+}
+
+// stopLocked ends an attempt for a reason that the leader has, and says whether that was news.
+func (w *Worker) stopLocked(a *attempt, cause error) bool {
+	if a.canceled || a.state == done {
+		return false
+	}
+	a.canceled = true
+	if a.state == queued {
+		w.endLocked(a, job.Result{Outcome: job.OutcomeCanceled, Error: "canceled before it started"})
+	} else {
+		a.stop(cause)
+	}
+	return true
+}
+
+// forgetLocked ends an attempt that is not this worker's any more. Nothing is reported of it.
+func (w *Worker) forgetLocked(a *attempt) {
+	a.gone, a.lost, a.lease = true, true, 0
+	switch a.state {
+	case queued:
+		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
+	case running:
+		a.stop(ErrLeaseLost)
+	case done:
+		delete(w.held, a.key)
+		a.group.pending = slices.DeleteFunc(a.group.pending, func(b *attempt) bool { return a == b })
+		w.freedLocked()
+	}
+}
+
+// giveUpLocked stops what runs without a lease: the leader may give it to others. What was not started must not start
+// under this claim any more, so it is returned; should the leader have moved on, it refuses that by the fence. It says
+// how long the shortest of the other leases is.
+func (w *Worker) giveUpLocked() time.Duration {
+	now, left, lost := w.clock.Elapsed(), time.Duration(math.MaxInt64), 0
+	for _, a := range w.held {
+		switch l := a.lease - now; {
+		case a.state == done:
+		case l > 0:
+			left = min(left, l)
+		case a.state == queued:
+			w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
+			lost++
+		case !a.lost:
+			a.lost = true
+			a.stop(ErrLeaseLost)
+			lost++
+		}
+	}
+	if lost > 0 {
+		w.log.Warn("no heartbeat was answered for two thirds of the lease; stopping attempts", "attempts", lost)
+	}
+	return left
+}
+
+// watchLeases looks at the leases until ctx ends.
+func (w *Worker) watchLeases(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		again := min(w.giveUpLocked(), w.o.Pace.Of(leaseTick))
+		for _, g := range w.groups {
+			again = min(again, max(g.ttl/20, time.Millisecond))
+			if g.granted > 0 && w.clock.Elapsed()-g.answered > g.ttl {
+				g.granted = 0 // its leader has given up what was offered
+				w.reviewLocked()
+			}
+		}
+		w.mu.Unlock()
+		if !wait.For(ctx, again) {
+			return
+		}
+	}
+}
