@@ -1,5 +1,5 @@
-// Package sealer binds texts to an API token: the secret of a worker's session, the texts by which pull workers name
-// their claims and sessions, and what is given out to be given back without being read.
+// Package sealer binds texts to an API token: the sessions and claims of its workers, and what is given out to be given
+// back without being read.
 package sealer
 
 import (

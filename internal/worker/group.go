@@ -134,6 +134,13 @@ func (w *Worker) failed(g *group, err error, said *refusal) {
 		if w.secret != "" {
 			w.secret = rand.Text()
 		}
+	case code == job.CodeStale: // its node has no part in the cluster any more
+		msg = "the node stopped; stopping all attempts"
+		for _, a := range w.held {
+			if a.group == g {
+				w.forgetLocked(a)
+			}
+		}
 	case code == job.CodeSessionUnknown: // of another history: heartbeats will be told that nothing is held
 		g.session = ""
 	case code == job.CodeWorkerNameInUse:

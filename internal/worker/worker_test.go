@@ -215,6 +215,18 @@ func TestSessionUnknown(t *testing.T) {
 	})
 }
 
+// The worker of a node that has no part in the cluster any more gives up what it has at once, and reports nothing of it.
+func TestStoppedNode(t *testing.T) {
+	inBubble(t, slots(1, 1), func(b *bench) {
+		b.leader.assign(work(1)...)
+		b.wantStarted(1)
+		b.leader.hook(failing("poll", job.Errorf(job.CodeStale, "", "the node stopped")))
+		b.after(11 * time.Second) // until after the next poll
+		b.wantStopped(1, ErrLeaseLost)
+		b.wantNoResult(1)
+	})
+}
+
 // A worker that hears that another process has its memory stops everything and reports nothing of it, because that one
 // has it too, and goes on as a process of its own.
 func TestForked(t *testing.T) {

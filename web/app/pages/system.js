@@ -21,7 +21,7 @@ export function Queues() {
       send('POST', path(q, q.paused ? 'resume' : 'pause'), at(q)))
     list.reload()
   }
-  return html`<${Title} title="Queues" sub="Lines of work for pull workers, with a limit and a pause."
+  return html`<${Title} title="Queues" sub="Lines of work for workers, with a limit and a pause."
     actions=${html`<${Act} className="primary" onClick=${() => setEditing({})}>
     <${Icon} name="plus"/>New queue<//>`}/>
     <${Panel}><${Load} of=${list} bones=${5} empty=${{ when: (d) => !d.queues.length && !cursor, icon: 'queues',
