@@ -166,8 +166,8 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	if o.Token != "" {
 		opts = append(opts, client.WithLeaderToken(o.Token))
 	}
-	groups := client.FindGroups(ctx, o.Join, opts...)
-	defer groups.Close()
+	groups, hangUp := client.FindGroups(o.Join, opts...)
+	defer hangUp()
 	r := &recorder{}
 	w, err := executor.NewWorker(worker.Options{Name: o.Name, Secret: o.Name, Slots: o.Slots, Groups: groups,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}, map[job.Type]executor.Runner{job.TypeQueue: r})

@@ -314,8 +314,8 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	if cfg.Token != "" {
 		opts = append(opts, client.WithLeaderToken(cfg.Token))
 	}
-	groups := client.FindGroups(ctx, cfg.Join, opts...)
-	defer groups.Close()
+	groups, hangUp := client.FindGroups(cfg.Join, opts...)
+	defer hangUp()
 	m := meters.New(cfg.Vers, cfg.types())
 	stop, err := m.Listen(cfg.MetricsListen, log)
 	if err != nil {

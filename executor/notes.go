@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carillon-scheduler/carillon/internal/wait"
-	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -63,12 +62,16 @@ func (s *Shell) note(a job.Assignment, mark string) (*groupNote, error) {
 		timeout = time.Duration(job.DefaultTimeout)
 	}
 	n := &groupNote{Place: s.place, Ends: (bootTime() + timeout + s.o.Grace).Milliseconds(), Fence: a.Fence,
-		Run: a.Run.String(), Mark: mark, path: filepath.Join(s.o.Dir, worker.KeyOf(&a).String()+noteSuffix)}
+		Run: a.Run.String(), Mark: mark, path: filepath.Join(s.o.Dir, attemptName(&a)+noteSuffix)}
 	if err := n.write(); err != nil {
 		return nil, fmt.Errorf("not started: %w", err)
 	}
 	return n, nil
 }
+
+// attemptName tells an attempt from the others of this worker, in the name of a file: fences are numbers of a Raft group,
+// and two groups give out the same ones.
+func attemptName(a *job.Assignment) string { return fmt.Sprintf("%d-%d", a.Run.Job.Group(), a.Fence) }
 
 // newMark is what tells an attempt from all others, also those of a cluster that was restored from the same backup.
 func newMark() string { return strings.ToLower(rand.Text()) }

@@ -279,7 +279,7 @@ func (s *Shell) prepare(cmd *exec.Cmd, l launch, who *user.User,
 		}
 	}
 	if s.cgroups != nil {
-		if group, err = s.cgroups.open(worker.KeyOf(&a).String(), l.Limits); err != nil {
+		if group, err = s.cgroups.open(attemptName(&a), l.Limits); err != nil {
 			return nil, nil, err
 		}
 		l.Cgroups, l.Held = group.procs(), true

@@ -116,9 +116,9 @@ func TestNodeWithoutReplicas(t *testing.T) {
 			})
 			n.eventually("events of the runs", func() bool { k, _ := events.seen("runs"); return k > 0 })
 			if n.keys == nil {
-				found := client.FindGroups(t.Context(), []string{n.Addr()})
-				defer found.Close()
-				if list, _ := found.List(); len(list) != groups {
+				found, hangUp := client.FindGroups([]string{n.Addr()})
+				defer hangUp()
+				if list, _ := found.List(t.Context()); len(list) != groups {
 					t.Errorf("a worker elsewhere finds the groups %v", list)
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/carillon-scheduler/carillon/executor"
 	"github.com/carillon-scheduler/carillon/internal/worker"
@@ -57,10 +56,12 @@ func newLocalWorker(n *Node) (_ *localWorker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l.groups = newWorkerGroups(n)
+	l.groups = &workerGroups{n: n}
 	l.w, err = executor.NewWorker(worker.Options{
 		Name: n.cfg.NodeID, Secret: secret, Where: executor.Whereabouts(n.dir.Path), Version: n.cfg.Version,
-		Slots: n.cfg.Slots, Tags: n.cfg.Tags, Groups: l.groups, Logger: n.cfg.Logger,
+		Slots: n.cfg.Slots, Tags: n.cfg.Tags,
+		Groups: worker.Groups{List: l.groups.list, Leader: l.groups.leader,
+			Every: n.cfg.Machine.Pace.Of(listGroupsEvery)}, Logger: n.cfg.Logger,
 		DrainTimeout: n.cfg.DrainTimeout, Clock: n.cfg.Machine.WorkerClock, Pace: n.cfg.Machine.Pace,
 	}, runners)
 	return l, err
@@ -81,11 +82,6 @@ func (l *localWorker) run(ctx context.Context) {
 	if l.w == nil {
 		return
 	}
-	var following sync.WaitGroup
-	defer following.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	following.Go(func() { l.groups.follow(ctx) })
 	if err := l.w.Run(ctx); err != nil {
 		log.Warn("worker stopped", "error", err)
 	}

@@ -3,42 +3,31 @@ package node
 import (
 	"context"
 	"sync"
+	"time"
 
-	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/internal/worker"
 	"github.com/carillon-scheduler/carillon/node/forward"
 	"github.com/carillon-scheduler/carillon/node/membership"
-	"github.com/carillon-scheduler/carillon/store"
 )
+
+// listGroupsEvery is how often the node's own worker looks which groups there are. This node knows; it costs nothing.
+const listGroupsEvery = time.Second
 
 // workerGroups are the groups that the node's own worker works for. It has a way to the leader of each, whether this
 // node has a replica of the group or not.
 type workerGroups struct {
-	*worker.GroupList
-	n    *Node
-	wake chan struct{} // a latch of size one: there may be others
+	n *Node
 
 	mu     sync.Mutex
 	routes []*forward.WorkerRoute
 }
 
-func newWorkerGroups(n *Node) *workerGroups {
-	w := &workerGroups{n: n, wake: make(chan struct{}, 1)}
-	w.GroupList = worker.NewGroupList(w.list(), w.leader)
-	n.group.store.Listen(func(c *store.Changes) {
-		if c.Groups || c.Reset {
-			wait.Wake(w.wake)
-		}
-	})
-	return w
-}
-
 // list is the groups that have jobs, as this node knows. A new cluster has none before they are ready.
-func (w *workerGroups) list() []uint32 {
+func (w *workerGroups) list(context.Context) ([]uint32, error) {
 	if !w.n.split.Load().Several() {
-		return []uint32{0}
+		return nil, nil
 	}
-	return w.n.jobGroups()
+	return w.n.jobGroups(), nil
 }
 
 // leader is the way to a group's leader.
@@ -56,18 +45,6 @@ func (w *workerGroups) leader(number uint32) worker.Leader {
 		return n.cfg.Machine.Leader(r)
 	}
 	return r
-}
-
-// follow hears of groups until ctx ends.
-func (w *workerGroups) follow(ctx context.Context) {
-	for {
-		w.Know(w.list())
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.wake:
-		}
-	}
 }
 
 func (w *workerGroups) close() {

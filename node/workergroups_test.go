@@ -96,9 +96,9 @@ func TestNodeWorksForItsGroups(t *testing.T) {
 		})
 	}
 	works()
-	found := client.FindGroups(t.Context(), []string{n.Addr()})
-	defer found.Close()
-	if list, _ := found.List(); !slices.Equal(list, []uint32{1, 2, 3}) {
+	found, hangUp := client.FindGroups([]string{n.Addr()})
+	defer hangUp()
+	if list, _ := found.List(t.Context()); !slices.Equal(list, []uint32{1, 2, 3}) {
 		t.Errorf("a worker elsewhere finds the groups %v", list)
 	}
 	n.stop()

@@ -23,14 +23,6 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/harness"
 )
 
-// aGroup is what a worker of one group sees of the cluster.
-type aGroup struct {
-	*client.Groups
-	number uint32
-}
-
-func (g aGroup) List() ([]uint32, <-chan struct{}) { return []uint32{g.number}, nil }
-
 // slowCommits is a node with eight groups, each commit of whose states takes long.
 type slowCommits struct {
 	t    *testing.T
@@ -107,16 +99,17 @@ func (s *slowCommits) measure(groups uint32) float64 {
 	ctx, stop := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	for g := uint32(1); g <= groups; g++ {
-		far := client.FindGroups(ctx, []string{s.addr})
+		far, hangUp := client.FindGroups([]string{s.addr})
+		far.List = func(context.Context) ([]uint32, error) { return []uint32{g}, nil }
 		w, err := executor.NewWorker(core.Options{Name: fmt.Sprint("w", g), Secret: fmt.Sprint("secret ", g),
-			Slots: slowSlots, Tags: map[string]string{"group": fmt.Sprint(g)}, Groups: aGroup{far, g},
+			Slots: slowSlots, Tags: map[string]string{"group": fmt.Sprint(g)}, Groups: far,
 			DrainTimeout: 5 * time.Second}, map[job.Type]executor.Runner{job.TypeHTTP: countedRunner{&s.ran[g]}})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		working.Go(func() {
 			_ = w.Run(ctx)
-			far.Close()
+			hangUp()
 		})
 	}
 	total := func() (n int64) {

@@ -178,7 +178,7 @@ func TestTwoCopysets(t *testing.T) {
 		harness.Eventually(t, time.Minute, fmt.Sprintf("group %d has moved", g), func() bool { return c.on(g, lastThree) })
 	}
 	target := harness.NewTarget(t)
-	far := client.FindGroups(context.Background(), addrs)
+	far, hangUp := client.FindGroups(addrs)
 	w, err := executor.NewWorker(core.Options{Name: "lasting", Secret: "secret", Slots: 512,
 		Tags: map[string]string{"crew": "away"}, Groups: far}, map[job.Type]executor.Runner{job.TypeHTTP: c})
 	if err != nil {
@@ -190,7 +190,7 @@ func TestTwoCopysets(t *testing.T) {
 	defer func() {
 		stop()
 		<-ended
-		far.Close()
+		hangUp()
 	}()
 	c.create(target.URL)
 	begin := time.Now()

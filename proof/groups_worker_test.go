@@ -42,7 +42,7 @@ func newSlotWatch() *slotWatch {
 		runs: map[job.ID]int{}}
 }
 
-// hungry says that work waits, and that all leaders answer: what one that is gone was granted comes back with the next.
+// hungry says that work waits, and that all leaders answer.
 func (s *slotWatch) hungry() bool {
 	for _, n := range s.waiting {
 		if n > 0 {
@@ -118,16 +118,7 @@ func (s *slotWatch) Run(ctx context.Context, a job.Assignment) job.Result {
 	return job.Result{Outcome: job.OutcomeSucceeded}
 }
 
-// watchedGroups are the leaders of a cluster, whose answers are counted.
-type watchedGroups struct {
-	*client.Groups
-	watch *slotWatch
-}
-
-func (g *watchedGroups) Leader(group uint32) core.Leader {
-	return &watchedLeader{g.Groups.Leader(group), g.watch, group}
-}
-
+// watchedLeader is one of a cluster, whose answers are counted.
 type watchedLeader struct {
 	core.Leader
 	watch *slotWatch
@@ -226,9 +217,11 @@ func TestOneWorkerOfEightLeaders(t *testing.T) {
 		addrs = append(addrs, n.Addr)
 	}
 	s := newSlotWatch()
-	far := client.FindGroups(context.Background(), addrs)
+	far, hangUp := client.FindGroups(addrs)
+	leader := far.Leader
+	far.Leader = func(group uint32) core.Leader { return &watchedLeader{leader(group), s, group} }
 	w, err := executor.NewWorker(core.Options{Name: "big", Secret: "secret", Slots: bigSlots,
-		Tags: map[string]string{"crew": "away"}, Groups: &watchedGroups{far, s}, DrainTimeout: 5 * time.Second},
+		Tags: map[string]string{"crew": "away"}, Groups: far, DrainTimeout: 5 * time.Second},
 		map[job.Type]executor.Runner{job.TypeHTTP: s})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +232,7 @@ func TestOneWorkerOfEightLeaders(t *testing.T) {
 	defer func() {
 		stop()
 		<-ended
-		far.Close()
+		hangUp()
 	}()
 	api := client.New(strings.Join(addrs, ","), client.WithTimeout(time.Minute))
 	runs := 0

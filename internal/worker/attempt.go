@@ -12,24 +12,11 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Key names an attempt. Fences are numbers of a Raft group: two groups give out the same ones.
-type Key struct {
-	Group uint32
-	Fence uint64
-}
-
-// KeyOf is the key of an assignment: its job is in the group that claimed it.
-func KeyOf(a *job.Assignment) Key { return Key{uint32(a.Run.Job.Group()), a.Fence} }
-
-// String can be the name of a file.
-func (k Key) String() string { return fmt.Sprintf("%d-%d", k.Group, k.Fence) }
-
 // attempt is one assignment in a worker's hands. It is queued, then running, then done; one that is canceled or
 // returned before it starts skips the middle. It is held until its result is acknowledged. All but the assignment is
 // guarded by Worker.mu.
 type attempt struct {
 	job.Assignment
-	key      Key
 	group    *group
 	timeout  time.Duration
 	lease    time.Duration // until when it is certainly this worker's, on Clock.Elapsed
@@ -61,23 +48,21 @@ func lease(sent, ttl time.Duration) time.Duration { return sent + ttl*2/3 }
 
 // takeLocked puts an assignment among what is held, unless it is there: it was handed out twice then. It is to start
 // when there is a slot. A worker that drains returns it, and so does one whose slots another group has by now.
-func (w *Worker) takeLocked(g *group, as job.Assignment, lease time.Duration) bool {
-	a := &attempt{Assignment: as, key: KeyOf(&as), group: g, timeout: time.Duration(as.Timeout), lease: lease}
-	if w.held[a.key] != nil {
-		return false
+func (w *Worker) takeLocked(g *group, as job.Assignment, lease time.Duration) {
+	if g.held[as.Fence] != nil {
+		return
 	}
+	a := &attempt{Assignment: as, group: g, timeout: time.Duration(as.Timeout), lease: lease}
 	if a.timeout <= 0 {
 		a.timeout = time.Duration(job.DefaultTimeout)
 	}
 	surplus := w.severalLocked() && w.openLocked() >= w.capacity()
-	w.held[a.key] = a
-	g.open++
+	g.held[a.Fence] = a
 	if w.draining || surplus {
 		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
 	} else {
 		w.queue = append(w.queue, a)
 	}
-	return true
 }
 
 // startLocked starts queued attempts on free slots.
@@ -134,9 +119,8 @@ func (w *Worker) endLocked(a *attempt, r job.Result) {
 	}
 	r.Fence = a.Fence
 	a.state, a.result = done, r
-	a.group.open--
 	if a.gone {
-		delete(w.held, a.key)
+		delete(a.group.held, a.Fence)
 	} else {
 		a.group.pending = append(a.group.pending, a)
 		wait.Wake(a.group.results)
@@ -144,33 +128,15 @@ func (w *Worker) endLocked(a *attempt, r job.Result) {
 	w.freedLocked()
 }
 
-// freedLocked has polls sent that ask for work: there is capacity, or a result was acknowledged.
-func (w *Worker) freedLocked() {
-	wait.Wake(w.changed)
-	if w.severalLocked() {
-		w.reviewLocked()
-		return
-	}
-	for _, g := range w.groups {
-		wait.Wake(g.room)
-		if g.full && w.freeLocked(g) > 0 {
-			g.giveUpPoll()
-		}
-	}
-}
-
-// stopLocked ends an attempt for a reason that the leader has, and says whether that was news.
-func (w *Worker) stopLocked(a *attempt, cause error) bool {
-	if a.canceled || a.state == done {
-		return false
-	}
-	a.canceled = true
-	if a.state == queued {
+// stopLocked ends an attempt for a reason that the leader has.
+func (w *Worker) stopLocked(a *attempt, cause error) {
+	switch a.state {
+	case queued:
 		w.endLocked(a, job.Result{Outcome: job.OutcomeCanceled, Error: "canceled before it started"})
-	} else {
-		a.stop(cause)
+	case running:
+		a.stop(cause) // the first cause counts
+	case done:
 	}
-	return true
 }
 
 // forgetLocked ends an attempt that is not this worker's any more. Nothing is reported of it.
@@ -182,18 +148,25 @@ func (w *Worker) forgetLocked(a *attempt) {
 	case running:
 		a.stop(ErrLeaseLost)
 	case done:
-		delete(w.held, a.key)
+		delete(a.group.held, a.Fence)
 		a.group.pending = slices.DeleteFunc(a.group.pending, func(b *attempt) bool { return a == b })
 		w.freedLocked()
+	}
+}
+
+// forgetAllLocked ends all attempts of a group.
+func (w *Worker) forgetAllLocked(g *group) {
+	for _, a := range g.held {
+		w.forgetLocked(a)
 	}
 }
 
 // giveUpLocked stops what runs without a lease: the leader may give it to others. What was not started must not start
 // under this claim any more, so it is returned; should the leader have moved on, it refuses that by the fence. It says
 // how long the shortest of the other leases is.
-func (w *Worker) giveUpLocked() time.Duration {
+func (w *Worker) giveUpLocked(g *group) time.Duration {
 	now, left, lost := w.clock.Elapsed(), time.Duration(math.MaxInt64), 0
-	for _, a := range w.held {
+	for _, a := range g.held {
 		switch l := a.lease - now; {
 		case a.state == done:
 		case l > 0:
@@ -208,26 +181,19 @@ func (w *Worker) giveUpLocked() time.Duration {
 		}
 	}
 	if lost > 0 {
-		w.log.Warn("no heartbeat was answered for two thirds of the lease; stopping attempts", "attempts", lost)
+		g.log.Warn("no heartbeat was answered for two thirds of the lease; stopping attempts", "attempts", lost)
 	}
 	return left
 }
 
 // watchLeases looks at the leases until ctx ends.
 func (w *Worker) watchLeases(ctx context.Context) {
-	for {
+	for again := w.o.Pace.Of(leaseTick); wait.For(ctx, again); {
 		w.mu.Lock()
-		again := min(w.giveUpLocked(), w.o.Pace.Of(leaseTick))
+		again = w.o.Pace.Of(leaseTick)
 		for _, g := range w.groups {
-			again = min(again, max(g.ttl/20, time.Millisecond))
-			if g.granted > 0 && w.clock.Elapsed()-g.answered > g.ttl {
-				g.granted = 0 // its leader has given up what was offered
-				w.reviewLocked()
-			}
+			again = min(again, w.giveUpLocked(g), max(g.ttl/20, time.Millisecond))
 		}
 		w.mu.Unlock()
-		if !wait.For(ctx, again) {
-			return
-		}
 	}
 }

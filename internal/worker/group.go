@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/wait"
@@ -30,18 +31,17 @@ type group struct {
 
 	stopPoll  context.CancelFunc // ends the poll under way; nil: there is none
 	full      bool               // that one asks for no work
-	waits     bool               // it waits for work
-	polled    time.Time          // when it was sent
 	collected bool               // a poll of the draining worker brought nothing: the leader has nothing more for it
 	expects   time.Time          // when the leader last said that there may be more for a worker that drains
 
-	open    int           // attempts that are queued or running
-	pending []*attempt    // done, in the order to report them
-	results chan struct{} // a latch: there are some
+	held    map[uint64]*attempt // by fence, until its result is acknowledged
+	pending []*attempt          // done, in the order to report them
+	results chan struct{}       // a latch: there are some
 	// stopReport ends the report under way, or nothing: what it has is reported again.
 	stopReport context.CancelFunc
 
-	credit
+	ready       int // how many runs its leader had for this worker beyond what it was offered, as it said last
+	share, most int // see shareLocked
 }
 
 // giveUpPoll ends the poll under way: the next one says something else. Its answer is thrown away; what was in it is in
@@ -54,14 +54,11 @@ func (g *group) giveUpPoll() {
 
 // serve works for a group until ctx ends.
 func (w *Worker) serve(ctx context.Context, g *group) {
-	loops := []func(context.Context, *group){w.polls, w.heartbeats, w.reports}
-	ended := make(chan struct{}, len(loops))
-	for _, loop := range loops {
-		go func() { loop(ctx, g); ended <- struct{}{} }()
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context, *group){w.polls, w.heartbeats, w.reports} {
+		loops.Go(func() { loop(ctx, g) })
 	}
-	for range loops {
-		<-ended
-	}
+	loops.Wait()
 }
 
 // polls asks a group's leader for work until ctx ends, or until a draining worker has all that there is for it.
@@ -72,15 +69,14 @@ func (w *Worker) polls(ctx context.Context, g *group) {
 	refusals := 0
 	for ctx.Err() == nil {
 		w.mu.Lock()
-		draining, full := w.draining, g.session != "" && w.freeLocked(g) == 0 && g.granted == 0
+		full := g.serving && !w.draining && w.freeLocked(g) == 0
 		w.mu.Unlock()
-		if full && !draining && wait.Within(ctx, g.room, w.o.Pace.Of(fullPause)) {
+		if full && wait.Within(ctx, g.room, w.o.Pace.Of(fullPause)) {
 			continue
 		}
 		began := time.Now()
-		news, opened, err := w.poll(ctx, g)
+		news, err := w.poll(ctx, g)
 		switch code := job.CodeOf(err); {
-		case opened: // what counts is that it is used
 		case err == nil:
 			said, refusals = refusal{}, 0
 			b.reset()
@@ -91,8 +87,7 @@ func (w *Worker) polls(ctx context.Context, g *group) {
 			if !news && time.Since(began) < pollFloor {
 				wait.For(ctx, pollFloor)
 			}
-		case errors.Is(err, errPollGivenUp):
-		case ctx.Err() != nil:
+		case errors.Is(err, errPollAgain), ctx.Err() != nil:
 		case code == job.CodeUnauthenticated || code == job.CodeForbidden:
 			refusals++
 			if w.refuse(g, refusals, err, &said) {
@@ -113,42 +108,36 @@ func (w *Worker) polls(ctx context.Context, g *group) {
 
 // failed acts on a poll that was refused or not answered.
 func (w *Worker) failed(g *group, err error, said *refusal) {
-	code := job.CodeOf(err)
 	msg := "the leader did not answer the poll"
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g.serving, g.ready = false, 0
-	switch {
-	case code == job.CodeNotReady && w.draining:
-		g.expects = time.Now() // it has more on its way and is to be asked again
-	case code == job.CodeWorkerForked:
+	switch job.CodeOf(err) {
+	case job.CodeNotReady:
+		g.expects = time.Now() // it has more on its way for a worker that drains, and is to be asked again
+	case job.CodeWorkerForked:
 		// Another process has this one's memory, and the leader goes on with that. All attempts end, because that one
 		// has them too, and from now on this is a process of its own, to all groups.
 		msg = "session forked; stopping all attempts"
-		for _, a := range w.held {
-			w.forgetLocked(a)
-		}
 		for _, g := range w.groups {
-			g.session, g.granted, g.ready = "", 0, 0
+			w.forgetAllLocked(g)
+			g.session, g.ready = "", 0
 		}
 		if w.secret != "" {
 			w.secret = rand.Text()
 		}
-	case code == job.CodeStale: // its node has no part in the cluster any more
+	case job.CodeStale: // its node has no part in the cluster any more
 		msg = "the node stopped; stopping all attempts"
-		for _, a := range w.held {
-			if a.group == g {
-				w.forgetLocked(a)
-			}
-		}
-	case code == job.CodeSessionUnknown: // of another history: heartbeats will be told that nothing is held
+		w.forgetAllLocked(g)
+	case job.CodeSessionUnknown: // of another history: heartbeats will be told that nothing is held
 		g.session = ""
-	case code == job.CodeWorkerNameInUse:
+	case job.CodeWorkerNameInUse:
 		msg = "registration refused; trying again"
 	}
 	if said.news(err.Error()) {
 		g.log.Warn(msg, "error", err)
 	}
+	w.freedLocked() // others may have its share
 }
 
 // refuse notes that the cluster knows who asks, or that they are no one, and does not let them. A token that was
@@ -164,7 +153,7 @@ func (w *Worker) refuse(g *group, times int, err error, said *refusal) (ended bo
 		return false
 	}
 	g.unwanted = true
-	if !w.everyLocked(func(g *group) bool { return g.unwanted }) {
+	if slices.ContainsFunc(w.groups, func(g *group) bool { return !g.unwanted }) {
 		return false
 	}
 	remedy := "start the worker with a valid token: `carillon token create NAME --role worker`"
@@ -187,17 +176,21 @@ func (w *Worker) collected(g *group) bool {
 	return g.collected
 }
 
-var errPollGivenUp = errors.New("the poll was given up: there is capacity, or the worker drains")
+// errPollAgain says that a poll decided nothing and is to be followed by another one at once: it was given up because
+// there is capacity or the worker drains, or its answer has a session and nothing else.
+var errPollAgain = errors.New("poll again")
 
 // poll asks once for work, and says whether there was news in the answer. A draining worker asks for none, and does not
 // wait: it collects what was on its way in the answer to the poll that it gave up, to return it.
-func (w *Worker) poll(ctx context.Context, g *group) (news, opened bool, _ error) {
+func (w *Worker) poll(ctx context.Context, g *group) (news bool, _ error) {
 	w.mu.Lock()
 	req := job.Poll{Session: g.session, Worker: w.o.Name, Types: w.o.Types, Namespace: w.o.Namespace, Tags: w.o.Tags,
 		Slots: w.capacity(), Prefetch: w.o.Prefetch, Version: w.o.Version, Where: w.o.Where}
+	limit := lastPollTimeout
 	switch {
 	case g.session == "":
 		req.Secret = w.secret // answered at once, with a session
+		limit = pollGrace
 	case w.draining:
 		req.Leave = true
 	default:
@@ -205,20 +198,15 @@ func (w *Worker) poll(ctx context.Context, g *group) (news, opened bool, _ error
 		if g.serving { // the first one is to say that the leader has taken it in
 			req.Wait = job.Duration(min(w.o.Pace.Of(pollWait), 10*time.Minute, g.ttl/3))
 		}
-		if w.severalLocked() {
-			w.grantLocked(g, &req)
-		}
-	}
-	limit := cmp.Or(time.Duration(req.Wait)+pollGrace, lastPollTimeout)
-	if req.Leave {
-		limit = lastPollTimeout
+		req.Shared, req.Told = w.severalLocked(), g.ready > 0
+		limit = time.Duration(req.Wait) + pollGrace
 	}
 	call, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	given := false
-	g.full, g.waits, g.polled = req.Free == 0, req.Wait > 0, time.Now()
+	g.full = req.Free == 0
 	g.stopPoll = func() { given = true; stop() }
-	sent, several := w.clock.Elapsed(), w.severalLocked()
+	sent := w.clock.Elapsed()
 	w.mu.Unlock()
 
 	reply, err := g.leader.Poll(call, req)
@@ -228,13 +216,13 @@ func (w *Worker) poll(ctx context.Context, g *group) (news, opened bool, _ error
 	g.stopPoll, g.full = nil, false
 	switch {
 	case given: // also if there is an answer: the poll was sent by a worker that is another one by now
-		return false, false, errPollGivenUp
+		return false, errPollAgain
 	case err != nil:
-		return false, false, err
-	case g.session != req.Session || several != w.severalLocked():
-		return false, false, errPollGivenUp // another group said meanwhile that the worker is forked, or groups came
+		return false, err
+	case g.session != req.Session:
+		return false, errPollAgain // another group said meanwhile that the worker is forked
 	}
-	g.answered, g.unwanted = w.clock.Elapsed(), false
+	g.unwanted = false
 	if ttl := time.Duration(reply.Lease); ttl > 0 && ttl != g.ttl {
 		g.ttl = ttl
 		wait.Wake(g.leased)
@@ -246,57 +234,41 @@ func (w *Worker) poll(ctx context.Context, g *group) (news, opened bool, _ error
 		if g.serving = false; g.stopReport != nil {
 			g.stopReport() // it may wait for a leader that is gone
 		}
-		return false, true, nil
+		return false, errPollAgain
 	}
+	news = len(reply.Runs) > 0
 	if !g.serving {
-		g.serving = true
+		g.serving, news = true, true
 		g.log.Info("registered")
 		if w.o.Opened != nil {
 			w.o.Opened(g.number)
 		}
-		news = true
 	}
-	if req.Shared {
-		news = w.settleLocked(g, &req, &reply) || news
-	}
+	g.ready = max(0, reply.Ready)
 	for _, a := range reply.Runs {
-		news = w.takeLocked(g, a, lease(sent+time.Duration(reply.Waited), g.ttl)) || news
+		w.takeLocked(g, a, lease(sent+time.Duration(reply.Waited), g.ttl))
 	}
 	for _, s := range reply.Stop {
-		news = w.stopNamedLocked(g, s) || news
+		w.stopNamedLocked(g, s)
 	}
 	w.watchLocked(g, reply.Watch)
 	g.collected = req.Leave && len(reply.Runs) == 0
+	if len(reply.Runs) > 0 {
+		w.assignedLocked(g)
+	}
 	w.startLocked() // after the stops, so that what is canceled in the same breath does not start
-	w.reviewLocked()
-	return news, false, nil
+	w.freedLocked()
+	return news, nil
 }
 
 // stopNamedLocked ends an attempt that the leader does not want any more. One that is not held is none of its business:
 // it was acknowledged.
-func (w *Worker) stopNamedLocked(g *group, s job.Stop) bool {
-	a := w.namedLocked(g, s.Fence)
-	if a == nil {
-		return false
+func (w *Worker) stopNamedLocked(g *group, s job.Stop) {
+	if a := g.held[s.Fence]; a != nil && s.Why == job.StopTimeout {
+		w.stopLocked(a, ErrTimeout)
+	} else if a != nil {
+		w.stopLocked(a, ErrCanceled)
 	}
-	if s.Why == job.StopTimeout {
-		return w.stopLocked(a, ErrTimeout)
-	}
-	return w.stopLocked(a, ErrCanceled)
-}
-
-func (w *Worker) namedLocked(g *group, fence uint64) *attempt {
-	for _, n := range []uint32{g.number, 0} {
-		if a := w.held[Key{n, fence}]; a != nil && a.group == g {
-			return a
-		}
-	}
-	for _, a := range w.held { // a queue is in a group that its workers need not know
-		if a.group == g && a.Fence == fence {
-			return a
-		}
-	}
-	return nil
 }
 
 // heartbeats names everything that is held, some times a lease, until ctx ends.
@@ -325,14 +297,12 @@ func (w *Worker) heartbeat(ctx context.Context, g *group, limit time.Duration) b
 	w.mu.Lock()
 	session, now := g.session, w.clock.Elapsed()
 	var all []job.Beat
-	for _, a := range w.held {
-		if a.group == g {
-			ran := job.Duration(a.ran)
-			if a.state == running {
-				ran = job.Duration(max(now-a.began, time.Millisecond))
-			}
-			all = append(all, job.Beat{Ref: job.Ref{Fence: a.Fence}, Ran: &ran})
+	for _, a := range g.held {
+		ran := job.Duration(a.ran)
+		if a.state == running {
+			ran = job.Duration(max(now-a.began, time.Millisecond))
 		}
+		all = append(all, job.Beat{Ref: job.Ref{Fence: a.Fence}, Ran: &ran})
 	}
 	w.mu.Unlock()
 	if session == "" {
@@ -361,7 +331,7 @@ func (w *Worker) heartbeat(ctx context.Context, g *group, limit time.Duration) b
 
 // beatenLocked takes the answer to one item of a heartbeat. An answer that comes late makes no lease shorter.
 func (w *Worker) beatenLocked(g *group, answer *job.Answer, lease time.Duration) {
-	a := w.namedLocked(g, answer.Fence)
+	a := g.held[answer.Fence]
 	if a == nil {
 		return
 	}
@@ -458,7 +428,7 @@ func (w *Worker) acknowledge(g *group, batch []*attempt, answers []job.Answer) (
 	for _, a := range batch {
 		sent[a] = true
 		switch answer := named[a.Fence]; {
-		case w.held[a.key] != a: // a heartbeat was faster
+		case g.held[a.Fence] != a: // a heartbeat was faster
 		case answer == nil:
 			again = append(again, a)
 		default:
@@ -466,7 +436,7 @@ func (w *Worker) acknowledge(g *group, batch []*attempt, answers []job.Answer) (
 				g.log.Info("a result was not taken", "run", a.Run, "fence", a.Fence, "status", answer.Status, "why",
 					answer.Why)
 			}
-			delete(w.held, a.key)
+			delete(g.held, a.Fence)
 			n++
 		}
 	}

@@ -109,7 +109,7 @@ func TestNoExtensionAfterTheTimeout(t *testing.T) {
 		b.after(25 * time.Second)
 		b.worker.mu.Lock()
 		defer b.worker.mu.Unlock()
-		for _, a := range b.worker.held {
+		for _, a := range b.worker.groups[0].held {
 			if !a.lost {
 				b.Errorf("its lease ends at %s", a.lease)
 			}

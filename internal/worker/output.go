@@ -36,7 +36,7 @@ func (a *attempt) show(w *Worker) func(func(int64) (int64, []byte)) {
 // watchLocked begins to send the output of attempts that are watched. Nothing is sent of others.
 func (w *Worker) watchLocked(g *group, refs []job.Ref) {
 	for _, r := range refs {
-		if a := w.namedLocked(g, r.Fence); a != nil && a.state == running && !a.watched {
+		if a := g.held[r.Fence]; a != nil && a.state == running && !a.watched {
 			a.watched = true
 			w.attempts.Go(func() { w.sendOutput(g, a) })
 		}

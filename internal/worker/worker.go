@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -120,8 +119,7 @@ type Worker struct {
 	log   *slog.Logger
 	clock Clock
 
-	move    chan struct{} // a latch of size one: credit is to be taken back
-	changed chan struct{} // a latch, for the drain
+	changed chan struct{} // a latch of size one, for the drain
 	killed  chan struct{} // closed: nothing is returned or reported any more
 	kill    sync.Once
 
@@ -130,12 +128,11 @@ type Worker struct {
 	draining bool
 	secret   string
 	base     context.Context // what attempts' contexts derive from
-	held     map[Key]*attempt
-	queue    []*attempt     // not started, oldest first
-	busy     int            // how many run
-	attempts sync.WaitGroup // goroutines of attempts
-	groups   []*group       // those that have waited longest for an assignment first
-	refused  error          // why the cluster does not want this worker, for good
+	queue    []*attempt      // not started, oldest first
+	busy     int             // how many run
+	attempts sync.WaitGroup  // goroutines of attempts
+	groups   []*group        // those that have waited longest for an assignment first
+	refused  error           // why the cluster does not want this worker, for good
 }
 
 // New makes a worker; Run starts it.
@@ -147,12 +144,11 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %d slots: it needs at least one", o.Slots)
 	case o.Prefetch < 0:
 		return nil, fmt.Errorf("worker: a prefetch of %d", o.Prefetch)
-	case o.Groups == nil || o.Do == nil:
+	case o.Groups.Leader == nil || o.Do == nil:
 		return nil, errors.New("worker: it needs a leader to talk to, and something to do")
 	}
-	latch := func() chan struct{} { return make(chan struct{}, 1) }
-	w := &Worker{o: o, log: o.Logger, clock: o.Clock, secret: o.Secret, move: latch(), changed: latch(),
-		killed: make(chan struct{}), held: map[Key]*attempt{}}
+	w := &Worker{o: o, log: o.Logger, clock: o.Clock, secret: o.Secret, changed: make(chan struct{}, 1),
+		killed: make(chan struct{})}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
@@ -199,7 +195,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	life, end := context.WithCancel(base)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.follow(life) })
-	loops.Go(func() { w.moveIdle(life) })
 	loops.Go(func() { w.watchLeases(life) })
 	select {
 	case <-ctx.Done():
@@ -215,7 +210,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.refused != nil {
 		return w.refused
 	}
-	if n := len(w.held); n > 0 {
+	if n := w.heldLocked(); n > 0 {
 		return job.Errorf(job.CodeOutcomeUnknown, "", "stopped with %d results that no leader acknowledged", n)
 	}
 	return nil
@@ -229,9 +224,9 @@ const (
 	// flushTimeout bounds how long a drained worker goes on trying to hand in its results. What it cannot hand in the
 	// leader takes back when the lease ends.
 	flushTimeout = 10 * time.Second
-	// collectTimeout bounds how long a drained worker tries to learn what else it was given. It is longer than a change
-	// of leaders takes: what the old one claimed for this worker and did not get to tell, only the next one knows. A
-	// leader that answers that there is more on its way begins it anew.
+	// collectTimeout bounds how long a drained worker without results tries to learn what else it was given. It is
+	// longer than a change of leaders takes: what the old one claimed for this worker and did not get to tell, only the
+	// next one knows.
 	collectTimeout = 3 * time.Second
 	// lastPollTimeout bounds one poll of those that do that.
 	lastPollTimeout = time.Second
@@ -255,66 +250,63 @@ func (w *Worker) drain() {
 	}
 	w.mu.Unlock()
 	until := time.Now().Add(w.o.DrainTimeout)
-	if !w.await(w.o.DrainTimeout, func() bool { return w.busy == 0 }) {
+	ended := w.await(func() (bool, time.Time) { return w.busy == 0, until })
+	if !ended {
 		w.mu.Lock()
 		w.log.Warn("stopping attempts that did not end in time", "running", w.busy, "after", w.o.DrainTimeout)
-		for _, a := range w.held {
-			if a.state == running {
-				a.stop(ErrStopping)
+		for _, g := range w.groups {
+			for _, a := range g.held {
+				if a.state == running {
+					a.stop(ErrStopping)
+				}
 			}
 		}
 		w.mu.Unlock()
 	}
 	w.attempts.Wait()
-	all := w.awaitAll(until)
-	w.await(flushTimeout-collectTimeout, func() bool {
-		return len(w.held) == 0 && (!all || w.everyLocked(func(g *group) bool { return !g.serving || g.collected }))
+	heard := time.Now() // that there is more: a leader whose disk is slow says so for as long as that lasts
+	w.await(func() (bool, time.Time) {
+		limit := collectTimeout
+		if w.heldLocked() > 0 {
+			limit = flushTimeout
+		}
+		all := true
+		for _, g := range w.groups {
+			if all = all && (g.session == "" || g.collected); g.expects.After(heard) && g.expects.Before(until) {
+				heard = g.expects
+			}
+		}
+		return all && w.heldLocked() == 0, heard.Add(limit)
 	})
 }
 
-// awaitAll waits until all is collected. A leader whose disk is slow says for as long as that lasts that more is on its
-// way; to leave then would lose it.
-func (w *Worker) awaitAll(until time.Time) bool {
-	collected := func(g *group) bool { return g.session == "" || g.collected }
-	for !w.await(collectTimeout, func() bool { return w.everyLocked(collected) }) {
-		w.mu.Lock()
-		expects := !w.everyLocked(func(g *group) bool { return time.Since(g.expects) >= collectTimeout })
-		w.mu.Unlock()
-		select {
-		case <-w.killed:
-			return false
-		default:
-			if !expects || time.Now().After(until) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// await waits until the condition, looked at under the lock, holds; it says false if that took too long, or once the
-// worker is killed.
-func (w *Worker) await(limit time.Duration, cond func() bool) bool {
-	t := time.NewTimer(limit)
-	defer t.Stop()
+// await waits until the condition, looked at under the lock, holds; it says false if that takes longer than the
+// condition says, or once the worker is killed.
+func (w *Worker) await(cond func() (done bool, until time.Time)) bool {
 	for {
 		w.mu.Lock()
-		ok := cond()
+		done, until := cond()
 		w.mu.Unlock()
-		if ok {
-			return true
+		left := time.Until(until)
+		if done || left <= 0 {
+			return done
 		}
+		t := time.NewTimer(left)
 		select {
 		case <-w.changed:
 		case <-t.C:
-			return false
 		case <-w.killed:
+			t.Stop()
 			return false
 		}
+		t.Stop()
 	}
 }
 
-// everyLocked says whether something holds for all groups.
-func (w *Worker) everyLocked(holds func(*group) bool) bool {
-	return !slices.ContainsFunc(w.groups, func(g *group) bool { return !holds(g) })
+// heldLocked is how many attempts are held, by all groups.
+func (w *Worker) heldLocked() (n int) {
+	for _, g := range w.groups {
+		n += len(g.held)
+	}
+	return n
 }

@@ -20,7 +20,7 @@ func TestNew(t *testing.T) {
 		"no name":           func(o *Options) { o.Name = "" },
 		"no slots":          func(o *Options) { o.Slots = 0 },
 		"negative prefetch": func(o *Options) { o.Prefetch = -1 },
-		"no leader":         func(o *Options) { o.Groups = nil },
+		"no leader":         func(o *Options) { o.Groups = Groups{} },
 		"nothing to do":     func(o *Options) { o.Do = nil },
 	} {
 		o := Options{Name: "w", Slots: 1, Groups: OneGroup(newFakeLeader(0)), Do: (&fakeRunner{}).run}

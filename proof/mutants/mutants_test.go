@@ -93,11 +93,10 @@ var hints = map[mutant.Mutant][]try{
 	mutant.GrowEarly:       {{"grow-behind", 3}, {"grow-behind", 6}, {"grow-behind", 2}},
 }
 
-// byTest is the test of a package that finds a fault which simulated clusters cannot have or show: they are plain, their
-// replicas stay where they are, and what a worker is given in excess it gives back.
+// byTest is the test of a package that finds a fault which simulated clusters cannot have or show: they are plain, and
+// their replicas stay where they are.
 var byTest = map[mutant.Mutant]struct{ pkg, name string }{
 	mutant.ReleaseAny:      {"node/names", "TestLateReleaseLeavesTheNextJobItsName"},
-	mutant.SlotEarly:       {"internal/worker", "TestCreditComesBackWithTheAnswer"},
 	mutant.WrongGroup:      {"node", "TestHandshakeOfGroups"},
 	mutant.ReusedReplica:   {"node/datadir", "TestReplicaNumbersAreNotUsedAgain"},
 	mutant.RevivedReplica:  {"node", "TestHandshakeOfGroups"},

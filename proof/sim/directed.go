@@ -60,7 +60,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"late-release":   lateRelease,
 	"aborted-create": abortedCreate,
 	"one-lease":      oneLease,
-	"lost-credit":    lostCredit,
+	"lost-offers":    lostOffers,
 	"grow":           growStorm,
 	"grow-behind":    growBehind,
 	"grow-begin":     growBegin,

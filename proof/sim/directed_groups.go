@@ -72,9 +72,9 @@ func oneLease(p *plan, rng *rand.Rand) {
 	})
 }
 
-// lostCredit: leaders go away that a worker with few slots has granted some of them, again and again, while all groups
+// lostOffers: leaders go away to which a worker offers its few slots, again and again, while all groups
 // have more work than it has slots.
-func lostCredit(p *plan, rng *rand.Rand) {
+func lostOffers(p *plan, rng *rand.Rand) {
 	p.several()
 	p.o.workers, p.o.ttl = 2, 15*time.Second
 	p.steady(12, 10*time.Second, time.Second, 6*time.Second,

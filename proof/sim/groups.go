@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -109,24 +108,15 @@ func (c *cluster) follow(l *life) {
 }
 
 // far is the way of a worker to the leaders of the groups.
-func (w *workman) far(ctx context.Context, addrs []string,
-	opts ...client.LeaderOption) (g worker.Groups, hangUp func()) {
+func (w *workman) far(addrs []string, opts ...client.LeaderOption) (g worker.Groups, hangUp func()) {
 	if w.c.o.most() == 0 {
 		one := client.NewLeader(addrs, opts...)
 		return worker.OneGroup(&handedTo{one, w.c.rec, w.name}), one.Close
 	}
-	all := client.FindGroups(ctx, addrs, opts...)
-	return &handedIn{all, w}, all.Close
-}
-
-// handedIn writes down what a worker is given by each group.
-type handedIn struct {
-	*client.Groups
-	w *workman
-}
-
-func (h *handedIn) Leader(group uint32) worker.Leader {
-	return &handedTo{h.Groups.Leader(group), h.w.c.rec, h.w.name}
+	g, hangUp = client.FindGroups(addrs, opts...)
+	leader := g.Leader
+	g.Leader = func(group uint32) worker.Leader { return &handedTo{leader(group), w.c.rec, w.name} }
+	return g, hangUp
 }
 
 // groupsUp says that every node has a replica of every group, and knows that all of them take jobs.

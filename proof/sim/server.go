@@ -345,7 +345,7 @@ func (w *workman) start() {
 		addrs = append(addrs, s.host.Addr)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	groups, hangUp := w.far(ctx, addrs, client.WithDial(w.host.Dial(p.dead)))
+	groups, hangUp := w.far(addrs, client.WithDial(w.host.Dial(p.dead)))
 	runners := map[job.Type]executor.Runner{}
 	for _, t := range w.c.o.takes() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}

@@ -246,7 +246,7 @@ func TestLong(t *testing.T) {
 }
 
 // large are directed plans that take ten seconds of a processor and more.
-var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys", "late-release", "lost-credit",
+var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys", "late-release", "lost-offers",
 	"stale-home"}
 
 // firstSeed is for plans whose first seeds do not come to what they are made for.

@@ -58,7 +58,6 @@ const (
 	DropReservation // a name that its home keeps for a job of another group is given to a second one
 	// Several groups.
 	ReleaseAny     // a release of a name that was given anew since, under another number, frees it
-	SlotEarly      // a slot is offered to a leader before the one that had it has answered that it gives it up
 	WrongGroup     // a node that speaks for another group is let in
 	ReusedReplica  // a data directory takes a replica under a number that it had before
 	RevivedReplica // a replica that was given up is let in

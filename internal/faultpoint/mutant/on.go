@@ -60,7 +60,6 @@ var names = [count]string{
 	FreshKey:        "fresh-key",
 	DropReservation: "drop-reservation",
 	ReleaseAny:      "release-any",
-	SlotEarly:       "slot-early",
 	WrongGroup:      "wrong-group",
 	ReusedReplica:   "reused-replica",
 	RevivedReplica:  "revived-replica",
