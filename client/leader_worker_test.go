@@ -42,7 +42,7 @@ func startWorker(t *testing.T, nodes []*node) (c *counter, stop func()) {
 	c = &counter{runs: map[uint64]int{}}
 	l := newLeader(t, nodes)
 	l.Hurry(time.Second)
-	w, err := worker.New(worker.Options{Name: "w", Secret: "s", Slots: 16, Prefetch: 32,
+	w, err := worker.New(worker.Options{Name: "w", Secret: "s", Slots: 48,
 		Types: []job.Type{job.TypeHTTP}, Groups: worker.OneGroup(l), Do: c.run})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ type workerConfig struct {
 	Namespace                 string
 	Queues                    []string
 	Command                   string
-	Slots, Prefetch           int
+	Slots                     int
 	Tags                      map[string]string
 	StateDir                  string
 	AllowNetworkFS            bool
@@ -100,8 +100,6 @@ func (a *app) workerCmd() *cobra.Command {
 	fl.StringVar(&cfg.Command, "command", "",
 		"with --executors queue: the command to execute for a run; it gets the data as JSON on standard input")
 	fl.IntVar(&cfg.Slots, "slots", 64, "how many runs it executes at once; with a token, at most what the token allows")
-	fl.IntVar(&cfg.Prefetch, "prefetch", 0, "how many more runs it fetches in advance, which helps if runs are very "+
-		"short")
 	fl.StringSliceVar(&tags, "tags", nil, "tags k=v that jobs may select it by")
 	fl.StringVar(&cfg.StateDir, "state-dir", "", "directory to remember its name and its commands in, so that a "+
 		"restart ends what a killed worker left running")
@@ -169,8 +167,6 @@ func (c *workerConfig) validateGiven() error {
 		return job.Invalid("--name", "shorten it", "a name has at most %d bytes", job.MaxName)
 	case c.Slots < 1 || c.Slots > 65536:
 		return job.Invalid("--slots", "use 1 to 65536", "%d slots", c.Slots)
-	case c.Prefetch < 0 || c.Prefetch > 65536:
-		return job.Invalid("--prefetch", "use 0 to 65536", "a prefetch of %d", c.Prefetch)
 	case c.MetricsListen != "" && !values.IsAddress(c.MetricsListen):
 		return job.Invalid("--metrics-listen", "use host:port, such as 127.0.0.1:7490", "%q is not an address",
 			c.MetricsListen)
@@ -208,8 +204,8 @@ func (c *workerConfig) keepTo(who client.Whoami, given func(flag string) bool) {
 		}
 	}
 	c.Shell.Namespace = who.Namespace
-	if most := who.Slots - c.Prefetch; !given("slots") && who.Slots > 0 && most > 0 {
-		c.Slots = min(c.Slots, most)
+	if !given("slots") && who.Slots > 0 {
+		c.Slots = min(c.Slots, who.Slots)
 	}
 }
 
@@ -325,7 +321,7 @@ func runWorker(ctx context.Context, cfg workerConfig, stderr io.Writer) (err err
 	var once sync.Once
 	w, err := executor.NewWorker(worker.Options{
 		Name: me.Name, Secret: secret, Where: executor.Whereabouts(cfg.StateDir), Version: cfg.Vers, Slots: cfg.Slots,
-		Prefetch: cfg.Prefetch, Namespace: cfg.Namespace, Tags: tags, Groups: groups, Ended: m.Attempt, Logger: log,
+		Namespace: cfg.Namespace, Tags: tags, Groups: groups, Ended: m.Attempt, Logger: log,
 		DrainTimeout: cfg.Drain, MaxRefusals: worker.MaxRefusals,
 		Opened: func(uint32) {
 			once.Do(func() {

@@ -70,7 +70,6 @@ func TestWorkerKeepsToItsToken(t *testing.T) {
 	}{
 		"queues":           {[]string{"--queues", "mail", "--slots", "16"}, []string{"--command", "true"}, "queue", 16},
 		"less than that":   {[]string{"--queues", "mail", "--slots", "16"}, []string{"--command", "true", "--slots", "2"}, "queue", 2},
-		"prefetch":         {[]string{"--slots", "16"}, []string{"--prefetch", "6"}, "http", 10},
 		"types":            {[]string{"--types", "http,message,queue,shell"}, nil, "http,message", 64},
 		"all of them":      {[]string{"--types", "http,queue"}, []string{"--command", "true"}, "http,queue", 64},
 		"nothing is bound": {nil, nil, "http", 64},

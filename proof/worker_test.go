@@ -127,8 +127,8 @@ func shellJob(name, format string, args ...any) job.Spec {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestWorkerProcess: a worker alone takes what its tags fit, in three ways, and drains at SIGTERM: what it had taken
-// ahead goes back without having used up an attempt.
+// TestWorkerProcess: a worker alone takes what its tags fit, in three ways, and drains at SIGTERM: what waits for
+// its slot goes to another one.
 func TestWorkerProcess(t *testing.T) {
 	beside(t)
 	binary := harness.Build(t)
@@ -136,7 +136,7 @@ func TestWorkerProcess(t *testing.T) {
 	n.Start()
 	dir := t.TempDir()
 	w1 := worker(t, n, "w1", "--executors", "http,shell,queue", "--command", "cat; echo $CARILLON_QUEUE; exit 100",
-		"--queues", "mail", "--slots", "1", "--prefetch", "3", "--tags", "region=eu", "--egress-allow", "loopback")
+		"--queues", "mail", "--slots", "1", "--tags", "region=eu", "--egress-allow", "loopback")
 
 	target := harness.NewTarget(t)
 	spec := job.Spec{Name: "call", Type: job.TypeHTTP, Workers: map[string]string{"region": "eu"},
@@ -158,15 +158,12 @@ func TestWorkerProcess(t *testing.T) {
 
 	first := makeRun(t, n, shellJob("first", "touch %s/begun; while [ ! -e %s/go ]; do sleep 0.02; done", dir, dir))
 	harness.Eventually(t, time.Minute, "it begins", func() bool { return exists(dir + "/begun") })
-	var ahead []job.Run
+	var waiting []job.Run
 	for i := range 3 {
-		ahead = append(ahead, makeRun(t, n, shellJob(fmt.Sprintf("ahead-%d", i), "echo done")))
-	}
-	for _, r := range ahead {
-		awaitRun(t, n, r.RunID, job.RunClaimed)
+		waiting = append(waiting, makeRun(t, n, shellJob(fmt.Sprintf("waiting-%d", i), "echo done")))
 	}
 	w1.signal(syscall.SIGTERM)
-	for _, r := range ahead {
+	for _, r := range waiting {
 		awaitRun(t, n, r.RunID, job.RunPending)
 	}
 	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
@@ -177,7 +174,7 @@ func TestWorkerProcess(t *testing.T) {
 	}
 	awaitRun(t, n, first.RunID, job.RunSucceeded)
 	w2 := worker(t, n, "w2", "--executors", "shell", "--tags", "region=us")
-	for _, r := range ahead {
+	for _, r := range waiting {
 		if d := awaitRun(t, n, r.RunID, job.RunSucceeded); d.Attempt != 1 || d.Worker != "w2" || len(d.Attempts) != 1 {
 			t.Errorf("%+v", d)
 		}
@@ -241,7 +238,7 @@ func TestWorkerUsage(t *testing.T) {
 		{"--slots", "0"}, {"--executors", "nope"}, {"--executors", "queue"}, {"--command", "x"}, {"--join", "nope"},
 		{"--tags", "x"}, {"--tags", "queue=a", "--executors", "shell"},
 		{"--queues", "a b", "--executors", "queue", "--command", "x"}, {"--log-level", "loud"}, {"--drain-timeout", "0s"},
-		{"--prefetch", "-1"}, {"extra"},
+		{"--prefetch", "1"}, {"extra"},
 	} {
 		p := spawn(t, nil, binary, append([]string{"worker"}, args...)...)
 		if code := p.exit(); code != 2 || !strings.Contains(p.said(), "error: ") {

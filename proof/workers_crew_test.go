@@ -63,8 +63,7 @@ func (c *crew) add(kind, name, dir string) *member {
 	args := []string{"worker", "--join", c.addrs, "--name", m.name}
 	switch kind {
 	case kindHTTP:
-		args = append(args, "--executors", "http", "--tags", "crew=away", "--slots", "8", "--prefetch",
-			strconv.Itoa(4*c.rng.IntN(2)), "--egress-allow", "loopback")
+		args = append(args, "--executors", "http", "--tags", "crew=away", "--slots", "8", "--egress-allow", "loopback")
 	case kindCommand:
 		args = append(args, "--executors", "queue", "--queues", kindCommand, "--command", command, "--slots", "4")
 	case kindPull:

@@ -12,23 +12,20 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// attempt is one assignment in a worker's hands. It is queued, then running, then done; one that is canceled or
-// returned before it starts skips the middle. It is held until its result is acknowledged. All but the assignment is
-// guarded by Worker.mu.
+// attempt is one assignment in a worker's hands. It is taken, then running, then done; one that is canceled or returned
+// before it starts skips the middle. It is held until its result is acknowledged. All but the assignment is guarded by
+// Worker.mu.
 type attempt struct {
 	job.Assignment
-	group    *group
-	timeout  time.Duration
-	lease    time.Duration // until when it is certainly this worker's, on Clock.Elapsed
-	state    state
-	began    time.Duration // on Clock.Elapsed
-	ran      time.Duration // when it has ended
-	started  job.Instant
-	result   job.Result // when it is done
-	stop     context.CancelCauseFunc
-	canceled bool
-	lost     bool // it was stopped because its lease ended
-	gone     bool // it is another's by now: nothing is reported
+	group   *group
+	timeout time.Duration
+	lease   time.Duration // until when it is certainly this worker's, on Clock.Elapsed
+	state   state
+	started job.Instant
+	result  job.Result // when it is done
+	stop    context.CancelCauseFunc
+	lost    bool // it was stopped because its lease ended
+	gone    bool // it is another's by now: nothing is reported
 	// live is what it has written from an offset on, if its runner shows that.
 	live    func(from int64) (offset int64, data []byte)
 	watched bool // its output is being sent to the leader
@@ -37,7 +34,7 @@ type attempt struct {
 type state uint8
 
 const (
-	queued state = iota
+	taken state = iota
 	running
 	done
 )
@@ -46,8 +43,7 @@ const (
 // from later.
 func lease(sent, ttl time.Duration) time.Duration { return sent + ttl*2/3 }
 
-// takeLocked puts an assignment among what is held, unless it is there: it was handed out twice then. It is to start
-// when there is a slot. A worker that drains returns it, and so does one whose slots another group has by now.
+// takeLocked puts an assignment among what is held, unless it is there: it was handed out twice then.
 func (w *Worker) takeLocked(g *group, as job.Assignment, lease time.Duration) {
 	if g.held[as.Fence] != nil {
 		return
@@ -56,32 +52,21 @@ func (w *Worker) takeLocked(g *group, as job.Assignment, lease time.Duration) {
 	if a.timeout <= 0 {
 		a.timeout = time.Duration(job.DefaultTimeout)
 	}
-	surplus := w.severalLocked() && w.openLocked() >= w.capacity()
 	g.held[a.Fence] = a
-	if w.draining || surplus {
-		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
-	} else {
-		w.queue = append(w.queue, a)
-	}
 }
 
-// startLocked starts queued attempts on free slots.
-func (w *Worker) startLocked() {
-	for len(w.queue) > 0 && w.busy < w.o.Slots {
-		a := w.queue[0]
-		w.queue[0] = nil
-		w.queue = w.queue[1:]
-		now := w.clock.Elapsed()
-		switch {
-		case a.state != queued: // it was canceled, or given up
-		case a.lease <= now: // looked at before each start: the machine may have been suspended
-			w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
-		default:
-			ctx, stop := context.WithCancelCause(w.base)
-			a.state, a.stop, a.began, a.started = running, stop, now, job.At(w.clock.Now())
-			w.busy++
-			w.attempts.Go(func() { w.attempt(ctx, a) })
-		}
+// startLocked starts what was taken. What finds no slot, because another group has it by now, is returned; so is what
+// comes when the worker drains, or so late that its lease has ended: the machine may have been suspended.
+func (w *Worker) startLocked(a *attempt) {
+	switch {
+	case a.state != taken: // it was there before, or was canceled in the same breath
+	case w.draining || w.busy >= w.o.Slots || a.lease <= w.clock.Elapsed():
+		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
+	default:
+		ctx, stop := context.WithCancelCause(w.base)
+		a.state, a.stop, a.started = running, stop, job.At(w.clock.Now())
+		w.busy++
+		w.attempts.Go(func() { w.attempt(ctx, a) })
 	}
 }
 
@@ -105,9 +90,7 @@ func (w *Worker) attempt(ctx context.Context, a *attempt) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.busy--
-		a.ran = max(w.clock.Elapsed()-a.began, time.Millisecond)
 		w.endLocked(a, r)
-		w.startLocked()
 	}()
 	r = w.o.Do(context.WithValue(ctx, liveKey{}, a.show(w)), a.Assignment)
 }
@@ -131,11 +114,10 @@ func (w *Worker) endLocked(a *attempt, r job.Result) {
 // stopLocked ends an attempt for a reason that the leader has.
 func (w *Worker) stopLocked(a *attempt, cause error) {
 	switch a.state {
-	case queued:
+	case taken:
 		w.endLocked(a, job.Result{Outcome: job.OutcomeCanceled, Error: "canceled before it started"})
 	case running:
 		a.stop(cause) // the first cause counts
-	case done:
 	}
 }
 
@@ -143,8 +125,6 @@ func (w *Worker) stopLocked(a *attempt, cause error) {
 func (w *Worker) forgetLocked(a *attempt) {
 	a.gone, a.lost, a.lease = true, true, 0
 	switch a.state {
-	case queued:
-		w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
 	case running:
 		a.stop(ErrLeaseLost)
 	case done:
@@ -161,9 +141,8 @@ func (w *Worker) forgetAllLocked(g *group) {
 	}
 }
 
-// giveUpLocked stops what runs without a lease: the leader may give it to others. What was not started must not start
-// under this claim any more, so it is returned; should the leader have moved on, it refuses that by the fence. It says
-// how long the shortest of the other leases is.
+// giveUpLocked stops what runs without a lease: the leader may give it to others. It says how long the shortest of the
+// other leases is.
 func (w *Worker) giveUpLocked(g *group) time.Duration {
 	now, left, lost := w.clock.Elapsed(), time.Duration(math.MaxInt64), 0
 	for _, a := range g.held {
@@ -171,9 +150,6 @@ func (w *Worker) giveUpLocked(g *group) time.Duration {
 		case a.state == done:
 		case l > 0:
 			left = min(left, l)
-		case a.state == queued:
-			w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
-			lost++
 		case !a.lost:
 			a.lost = true
 			a.stop(ErrLeaseLost)

@@ -54,7 +54,7 @@ func (l *benchLeader) Report(_ context.Context, r job.Report) (reply job.ReportR
 // BenchmarkLoop is what the loop itself costs a run: a leader that answers at once, attempts that do nothing.
 func BenchmarkLoop(b *testing.B) {
 	l := &benchLeader{n: b.N, all: make(chan struct{})}
-	w, err := New(Options{Name: "w", Slots: 256, Prefetch: 1024, Groups: OneGroup(l), Do: returns(success)})
+	w, err := New(Options{Name: "w", Slots: 256, Groups: OneGroup(l), Do: returns(success)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -572,8 +572,8 @@ func inBubble(t *testing.T, change func(*Options, *bench), f func(*bench)) {
 	})
 }
 
-func slots(slots, prefetch int) func(*Options, *bench) {
-	return func(o *Options, _ *bench) { o.Slots, o.Prefetch = slots, prefetch }
+func slots(n int) func(*Options, *bench) {
+	return func(o *Options, _ *bench) { o.Slots = n }
 }
 
 // after lets time pass and everything settle.

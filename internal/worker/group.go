@@ -185,7 +185,7 @@ var errPollAgain = errors.New("poll again")
 func (w *Worker) poll(ctx context.Context, g *group) (news bool, _ error) {
 	w.mu.Lock()
 	req := job.Poll{Session: g.session, Worker: w.o.Name, Types: w.o.Types, Namespace: w.o.Namespace, Tags: w.o.Tags,
-		Slots: w.capacity(), Prefetch: w.o.Prefetch, Version: w.o.Version, Where: w.o.Where}
+		Slots: w.o.Slots, Version: w.o.Version, Where: w.o.Where}
 	limit := lastPollTimeout
 	switch {
 	case g.session == "":
@@ -256,7 +256,9 @@ func (w *Worker) poll(ctx context.Context, g *group) (news bool, _ error) {
 	if len(reply.Runs) > 0 {
 		w.assignedLocked(g)
 	}
-	w.startLocked() // after the stops, so that what is canceled in the same breath does not start
+	for _, a := range reply.Runs { // after the stops, so that what is canceled in the same breath does not start
+		w.startLocked(g.held[a.Fence])
+	}
 	w.freedLocked()
 	return news, nil
 }
@@ -295,14 +297,10 @@ func (w *Worker) heartbeats(ctx context.Context, g *group) {
 // heartbeat says whether all that is held was named and answered for.
 func (w *Worker) heartbeat(ctx context.Context, g *group, limit time.Duration) bool {
 	w.mu.Lock()
-	session, now := g.session, w.clock.Elapsed()
+	session := g.session
 	var all []job.Beat
-	for _, a := range g.held {
-		ran := job.Duration(a.ran)
-		if a.state == running {
-			ran = job.Duration(max(now-a.began, time.Millisecond))
-		}
-		all = append(all, job.Beat{Ref: job.Ref{Fence: a.Fence}, Ran: &ran})
+	for fence := range g.held {
+		all = append(all, job.Beat{Ref: job.Ref{Fence: fence}})
 	}
 	w.mu.Unlock()
 	if session == "" {
@@ -323,7 +321,6 @@ func (w *Worker) heartbeat(ctx context.Context, g *group, limit time.Duration) b
 		for i := range min(len(part), len(reply.Runs)) {
 			w.beatenLocked(g, &reply.Runs[i], lease(sent, g.ttl))
 		}
-		w.startLocked()
 		w.mu.Unlock()
 	}
 	return true

@@ -50,8 +50,8 @@ func inGroups(t *testing.T, n, shown int, change func(*Options), f func(*bench, 
 	})
 }
 
-func pool(slots, prefetch int) func(*Options) {
-	return func(o *Options) { o.Slots, o.Prefetch = slots, prefetch }
+func pool(slots int) func(*Options) {
+	return func(o *Options) { o.Slots = slots }
 }
 
 // startedOf counts what was started of some fences.
@@ -61,7 +61,7 @@ func (b *bench) startedOf(fences []uint64) int {
 
 // A slot that is freed goes to the group that has the fewest, while both have work; with work in one that has them all.
 func TestGroupsShareSlots(t *testing.T) {
-	inGroups(t, 2, 2, pool(6, 0), func(b *bench, g *fakeGroups) {
+	inGroups(t, 2, 2, pool(6), func(b *bench, g *fakeGroups) {
 		one, two := upTo(100, 109), upTo(200, 209)
 		g.leaders[0].assign(of(0, one...)...)
 		g.leaders[1].assign(of(1, two...)...)
@@ -90,7 +90,7 @@ func TestGroupsShareSlots(t *testing.T) {
 func TestIdleSlotsMove(t *testing.T) {
 	for _, slots := range []int{1, 2, 3, 7} {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
-			inGroups(t, 3, 3, pool(slots, 0), func(b *bench, g *fakeGroups) {
+			inGroups(t, 3, 3, pool(slots), func(b *bench, g *fakeGroups) {
 				g.leaders[2].assign(of(2, upTo(300, 309)...)...)
 				b.after(3 * time.Second)
 				b.wantBusy(slots)
@@ -168,7 +168,7 @@ func TestSameFenceOfTwoLeaders(t *testing.T) {
 
 // Safety does not rest on what leaders are offered: what they assign beyond that goes back.
 func TestSurplusGoesBack(t *testing.T) {
-	inGroups(t, 2, 2, pool(2, 1), func(b *bench, g *fakeGroups) {
+	inGroups(t, 2, 2, pool(2), func(b *bench, g *fakeGroups) {
 		for i, l := range g.leaders {
 			l.do(func() { l.owed = 10 })
 			l.assign(of(i, upTo(uint64(i+1)*100, uint64(i+1)*100+9)...)...)
@@ -183,7 +183,7 @@ func TestSurplusGoesBack(t *testing.T) {
 				}
 			}
 		}
-		if n := len(b.runner.started()); n != 2 || returned != 17 { // two run and one is queued
+		if n := len(b.runner.started()); n != 2 || returned != 18 {
 			b.Errorf("%d started, %d of 20 returned", n, returned)
 		}
 	})
@@ -191,7 +191,7 @@ func TestSurplusGoesBack(t *testing.T) {
 
 // A group whose leader is gone loses its lease, its attempts and its share. The others notice only the last.
 func TestLeaseOfOneGroup(t *testing.T) {
-	inGroups(t, 2, 2, pool(4, 0), func(b *bench, g *fakeGroups) {
+	inGroups(t, 2, 2, pool(4), func(b *bench, g *fakeGroups) {
 		g.leaders[0].assign(of(0, 1)...)
 		g.leaders[1].assign(of(1, 201)...)
 		b.wantStarted(1, 201)
@@ -211,9 +211,9 @@ func TestLeaseOfOneGroup(t *testing.T) {
 }
 
 func TestDrainOfGroups(t *testing.T) {
-	inGroups(t, 3, 3, pool(3, 3), func(b *bench, g *fakeGroups) {
+	inGroups(t, 3, 3, pool(3), func(b *bench, g *fakeGroups) {
 		for i, l := range g.leaders {
-			l.assign(of(i, uint64(i+1)*100, uint64(i+1)*100+1)...)
+			l.assign(of(i, uint64(i+1)*100)...)
 		}
 		b.after(2 * time.Second)
 		b.wantBusy(3)
@@ -221,12 +221,12 @@ func TestDrainOfGroups(t *testing.T) {
 		b.stop()
 		b.after(time.Second)
 		b.runner.end(success, b.runner.started()...)
-		const want = "stopped with 2 results that no leader acknowledged"
+		const want = "stopped with 1 results that no leader acknowledged"
 		if err := <-b.ended; job.CodeOf(err) != job.CodeOutcomeUnknown || err.Error() != want {
 			b.Errorf("%v", err)
 		}
 		for i, l := range g.leaders[:2] {
-			if n := len(l.log().results); n != 2 {
+			if n := len(l.log().results); n != 1 {
 				b.Errorf("group %d: %d results", i, n)
 			}
 		}
@@ -235,7 +235,7 @@ func TestDrainOfGroups(t *testing.T) {
 
 // A cluster that had one group gets more: what runs goes on, and the slots are shared from then on.
 func TestGroupsGrow(t *testing.T) {
-	inGroups(t, 3, 1, pool(4, 0), func(b *bench, g *fakeGroups) {
+	inGroups(t, 3, 1, pool(4), func(b *bench, g *fakeGroups) {
 		one := g.leaders[0]
 		one.assign(of(0, upTo(1, 6)...)...)
 		b.wantStarted(1, 2, 3, 4)
@@ -262,7 +262,7 @@ func TestGroupsGrow(t *testing.T) {
 func TestControlGroupIsLeft(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprint(busy), func(t *testing.T) {
-			inGroups(t, 3, 1, pool(4, 0), func(b *bench, g *fakeGroups) {
+			inGroups(t, 3, 1, pool(4), func(b *bench, g *fakeGroups) {
 				if busy {
 					g.leaders[0].assign(of(0, 1)...)
 					b.wantStarted(1)
@@ -320,7 +320,7 @@ func TestRefusedByGroups(t *testing.T) {
 // is idle while a leader that can be reached has work.
 func TestEightLeadersDieAndComeBack(t *testing.T) {
 	const leaders, slots, lease = 8, 64, 30 * time.Second
-	inGroups(t, leaders, leaders, pool(slots, 0), func(b *bench, g *fakeGroups) {
+	inGroups(t, leaders, leaders, pool(slots), func(b *bench, g *fakeGroups) {
 		random := rand.New(rand.NewPCG(8, 64))
 		var fence uint64
 		pass := func(d time.Duration) {

@@ -240,7 +240,7 @@ func simulate(t *testing.T, seed uint64, groups int, faults bool) {
 		shared.all.Go(func() {
 			for all.Err() == nil { // one process after the other
 				clock := &fakeClock{start: time.Now()}
-				o := Options{Name: name, Slots: simSlots, Prefetch: 3, Groups: list, Clock: clock,
+				o := Options{Name: name, Slots: simSlots, Groups: list, Clock: clock,
 					DrainTimeout: 4 * time.Second, Do: func(ctx context.Context, a job.Assignment) job.Result {
 						return sims[a.Run.Job.Group()].attempt(ctx, name, a)
 					}}

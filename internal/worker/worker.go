@@ -59,8 +59,7 @@ type Options struct {
 	Where   string // host, process and directory, for those who look for it
 	Version string
 
-	Slots    int // attempts at a time
-	Prefetch int // assignments held beyond that, claimed but not started
+	Slots int // attempts at a time
 	// Namespace is the only one whose runs it takes; empty: those of all.
 	Namespace string
 	Types     []job.Type // empty: those of the queue that the leader is asked for
@@ -128,7 +127,6 @@ type Worker struct {
 	draining bool
 	secret   string
 	base     context.Context // what attempts' contexts derive from
-	queue    []*attempt      // not started, oldest first
 	busy     int             // how many run
 	attempts sync.WaitGroup  // goroutines of attempts
 	groups   []*group        // those that have waited longest for an assignment first
@@ -142,8 +140,6 @@ func New(o Options) (*Worker, error) {
 		return nil, errors.New("worker: it needs a name")
 	case o.Slots < 1:
 		return nil, fmt.Errorf("worker: %d slots: it needs at least one", o.Slots)
-	case o.Prefetch < 0:
-		return nil, fmt.Errorf("worker: a prefetch of %d", o.Prefetch)
 	case o.Groups.Leader == nil || o.Do == nil:
 		return nil, errors.New("worker: it needs a leader to talk to, and something to do")
 	}
@@ -238,12 +234,6 @@ const (
 func (w *Worker) drain() {
 	w.mu.Lock()
 	w.draining = true // before the polls are given up: the next ones ask for no work
-	for _, a := range w.queue {
-		if a.state == queued {
-			w.endLocked(a, job.Result{Outcome: job.OutcomeReturned})
-		}
-	}
-	w.queue = nil
 	for _, g := range w.groups {
 		g.giveUpPoll()
 		wait.Wake(g.room)

@@ -351,7 +351,7 @@ func (w *workman) start() {
 		runners[t] = &runner{rec: w.c.rec, proc: p, seed: w.c.seed}
 	}
 	x, err := executor.NewWorker(worker.Options{Name: w.name, Secret: cmp.Or(w.secret, "secret of "+w.name), Slots: 4,
-		Prefetch: 2, Namespace: w.space, Tags: w.tags, Groups: groups, Clock: w.clock, Pace: w.c.o.pace,
+		Namespace: w.space, Tags: w.tags, Groups: groups, Clock: w.clock, Pace: w.c.o.pace,
 		DrainTimeout: 10 * time.Second, Logger: slog.New(w.c.logs.handler(w.name))}, runners)
 	if err != nil {
 		w.c.problem("%s: %v", w.name, err)

@@ -11,21 +11,11 @@ import (
 // that it gets; until then the offer of the last one stands. So two leaders may count on the same slot for a moment,
 // and a run that finds none is returned, which uses no attempt.
 
-func (w *Worker) capacity() int { return w.o.Slots + w.o.Prefetch }
-
 // severalLocked says that leaders share the slots.
 func (w *Worker) severalLocked() bool { return len(w.groups) > 1 }
 
-// open is how many attempts are queued or running.
+// open is how many attempts run.
 func (g *group) open() int { return len(g.held) - len(g.pending) }
-
-// openLocked is that of all groups.
-func (w *Worker) openLocked() (n int) {
-	for _, g := range w.groups {
-		n += g.open()
-	}
-	return n
-}
 
 // freeLocked is what the next poll of a group offers.
 func (w *Worker) freeLocked(g *group) int {
@@ -38,10 +28,10 @@ func (w *Worker) freeLocked(g *group) int {
 // A result that is not acknowledged takes no slot, but counts against what its own group may have: one that takes no
 // results gets no more work.
 func (w *Worker) shareLocked() {
-	free := w.capacity() - w.openLocked()
+	free := w.o.Slots - w.busy
 	for _, g := range w.groups {
 		if g.share, g.most = 0, 0; !w.draining && (g.serving || !w.severalLocked()) {
-			g.most = max(0, w.capacity()-len(g.held))
+			g.most = max(0, w.o.Slots-len(g.held))
 		}
 	}
 	free = w.fillLocked(max(0, free), func(g *group) int { return min(g.most, g.ready) })
@@ -52,7 +42,7 @@ func (w *Worker) shareLocked() {
 // attempts come first; what cannot be divided goes to those that have waited longest for an assignment.
 func (w *Worker) fillLocked(free int, most func(*group) int) int {
 	lift := func(g *group, level int) int { return max(0, min(level-g.open(), most(g))-g.share) }
-	level := sort.Search(2*w.capacity()+1, func(level int) bool {
+	level := sort.Search(2*w.o.Slots+1, func(level int) bool {
 		sum := 0
 		for _, g := range w.groups {
 			sum += lift(g, level+1)
