@@ -27,7 +27,8 @@ type group struct {
 	session  string // from the last answer whose runs were taken; empty: it is to be opened
 	serving  bool   // the last poll was answered
 	ttl      time.Duration
-	unwanted bool // it refused the worker for good
+	refusals int // how often in a row it refused the worker for want of rights
+	said     refusal
 
 	stopPoll  context.CancelFunc // ends the poll under way; nil: there is none
 	full      bool               // that one asks for no work
@@ -64,54 +65,38 @@ func (w *Worker) serve(ctx context.Context, g *group) {
 // polls asks a group's leader for work until ctx ends, or until a draining worker has all that there is for it.
 func (w *Worker) polls(ctx context.Context, g *group) {
 	var b backoff
-	unwanted := backoff{max: refusedPause}
-	var said refusal
-	refusals := 0
 	for ctx.Err() == nil {
 		w.mu.Lock()
-		full := g.serving && !w.draining && w.freeLocked(g) == 0
+		full, collected := g.serving && !w.draining && w.freeLocked(g) == 0, g.collected
 		w.mu.Unlock()
+		if collected {
+			return
+		}
 		if full && wait.Within(ctx, g.room, w.o.Pace.Of(fullPause)) {
 			continue
 		}
 		began := time.Now()
 		news, err := w.poll(ctx, g)
-		switch code := job.CodeOf(err); {
-		case err == nil:
-			said, refusals = refusal{}, 0
-			b.reset()
-			unwanted.reset()
-			if w.collected(g) {
-				return
-			}
-			if !news && time.Since(began) < pollFloor {
+		switch {
+		case errors.Is(err, errPollAgain), ctx.Err() != nil:
+		case err != nil:
+			b.wait(ctx, w.failed(g, err))
+		default:
+			if b.reset(); !news && time.Since(began) < pollFloor {
 				wait.For(ctx, pollFloor)
 			}
-		case errors.Is(err, errPollAgain), ctx.Err() != nil:
-		case code == job.CodeUnauthenticated || code == job.CodeForbidden:
-			refusals++
-			if w.refuse(g, refusals, err, &said) {
-				return
-			}
-			if w.o.MaxRefusals > 0 {
-				unwanted.wait(ctx)
-			} else {
-				b.wait(ctx)
-			}
-		default:
-			refusals = 0
-			w.failed(g, err, &said)
-			b.wait(ctx)
 		}
 	}
 }
 
-// failed acts on a poll that was refused or not answered.
-func (w *Worker) failed(g *group, err error, said *refusal) {
+// failed acts on a poll that was refused or not answered, and says how long to wait at most before the next one.
+func (w *Worker) failed(g *group, err error) (most time.Duration) {
 	msg := "the leader did not answer the poll"
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g.serving, g.ready = false, 0
+	g.serving, g.ready, most = false, 0, backoffMax
+	refusals := g.refusals + 1
+	g.refusals = 0
 	switch job.CodeOf(err) {
 	case job.CodeNotReady:
 		g.expects = time.Now() // it has more on its way for a worker that drains, and is to be asked again
@@ -133,47 +118,36 @@ func (w *Worker) failed(g *group, err error, said *refusal) {
 		g.session = ""
 	case job.CodeWorkerNameInUse:
 		msg = "registration refused; trying again"
+	case job.CodeUnauthenticated, job.CodeForbidden:
+		msg, g.refusals = "registration refused; trying again", refusals
+		if w.o.MaxRefusals > 0 {
+			most = refusedPause
+			w.refuseLocked(err)
+		}
 	}
-	if said.news(err.Error()) {
+	if g.said.news(err.Error()) {
 		g.log.Warn(msg, "error", err)
 	}
 	w.freedLocked() // others may have its share
+	return most
 }
 
-// refuse notes that the cluster knows who asks, or that they are no one, and does not let them. A token that was
-// revoked does not come back: after some refusals by all groups the worker ends with that, because nothing that it
-// still does could be reported.
-func (w *Worker) refuse(g *group, times int, err error, said *refusal) (ended bool) {
-	if said.news(err.Error()) {
-		g.log.Warn("registration refused; trying again", "error", err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g.serving = false; w.o.MaxRefusals == 0 || times < w.o.MaxRefusals {
-		return false
-	}
-	g.unwanted = true
-	if slices.ContainsFunc(w.groups, func(g *group) bool { return !g.unwanted }) {
-		return false
+// refuseLocked ends the worker when all groups have refused it for want of rights, some times in a row. A token that
+// was revoked does not come back, and nothing that the worker still does could be reported.
+func (w *Worker) refuseLocked(err error) {
+	for _, g := range w.groups {
+		if g.refusals < w.o.MaxRefusals {
+			return
+		}
 	}
 	remedy := "start the worker with a valid token: `carillon token create NAME --role worker`"
 	text := err.Error()
 	if e, ok := errors.AsType[*job.Error](err); ok {
 		remedy, text = cmp.Or(e.Remedy, remedy), e.Message
 	}
-	w.refused = job.Errorf(job.CodeOf(err), remedy, "the cluster refused this worker %d times: %s", times, text)
+	w.refused = job.Errorf(job.CodeOf(err), remedy, "the cluster refused this worker %d times: %s", w.o.MaxRefusals,
+		text)
 	w.Kill()
-	return true
-}
-
-// collected says that a draining worker need not ask a group again.
-func (w *Worker) collected(g *group) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if g.collected {
-		wait.Wake(w.changed)
-	}
-	return g.collected
 }
 
 // errPollAgain says that a poll decided nothing and is to be followed by another one at once: it was given up because
@@ -222,7 +196,6 @@ func (w *Worker) poll(ctx context.Context, g *group) (news bool, _ error) {
 	case g.session != req.Session:
 		return false, errPollAgain // another group said meanwhile that the worker is forked
 	}
-	g.unwanted = false
 	if ttl := time.Duration(reply.Lease); ttl > 0 && ttl != g.ttl {
 		g.ttl = ttl
 		wait.Wake(g.leased)
@@ -236,6 +209,7 @@ func (w *Worker) poll(ctx context.Context, g *group) (news bool, _ error) {
 		}
 		return false, errPollAgain
 	}
+	g.said, g.refusals = refusal{}, 0
 	news = len(reply.Runs) > 0
 	if !g.serving {
 		g.serving, news = true, true
@@ -288,7 +262,7 @@ func (w *Worker) heartbeats(ctx context.Context, g *group) {
 			continue // a shorter one, perhaps
 		}
 		last = time.Now()
-		for !w.heartbeat(ctx, g, every) && b.wait(ctx) {
+		for !w.heartbeat(ctx, g, every) && b.wait(ctx, backoffMax) {
 		}
 		b.reset()
 	}
@@ -385,9 +359,8 @@ func (w *Worker) reports(ctx context.Context, g *group) {
 		// An acknowledgement is true even if ctx has just ended.
 		switch code := job.CodeOf(err); {
 		case err == nil && w.acknowledge(g, batch, reply.Results) > 0:
-			if b.reset(); w.reported(g) {
-				most = maxReportResults
-			}
+			b.reset()
+			most = min(2*most, maxReportResults)
 			continue
 		case ctx.Err() != nil:
 			continue
@@ -400,15 +373,8 @@ func (w *Worker) reports(ctx context.Context, g *group) {
 		case err != nil:
 			g.log.Warn("the leader did not answer the report", "error", err)
 		}
-		b.wait(ctx)
+		b.wait(ctx, backoffMax)
 	}
-}
-
-// reported says that no result waits.
-func (w *Worker) reported(g *group) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(g.pending) == 0
 }
 
 // acknowledge forgets results that were committed or refused, and says how many that were. Those that were reported and
@@ -453,20 +419,18 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// backoff spaces out what is tried again. The zero value is ready.
-type backoff struct {
-	max  time.Duration // 0: 2 s
-	next time.Duration
-}
+// backoff spaces out what is tried again: the pause that comes next.
+type backoff time.Duration
 
 // reset begins with short delays again.
-func (b *backoff) reset() { b.next = 0 }
+func (b *backoff) reset() { *b = 0 }
 
-// wait sleeps for the next delay, or until ctx ends; then it says false. Half of a delay is random: when a leader dies
+// wait sleeps for the next pause, or until ctx ends; then it says false. Half of a pause is random: when a leader dies
 // all of its workers notice together.
-func (b *backoff) wait(ctx context.Context) bool {
-	b.next = min(max(2*b.next, backoffMin), cmp.Or(b.max, backoffMax))
-	return wait.For(ctx, b.next/2+mathrand.N(b.next/2+1))
+func (b *backoff) wait(ctx context.Context, most time.Duration) bool {
+	d := min(max(2*time.Duration(*b), backoffMin), most)
+	*b = backoff(d)
+	return wait.For(ctx, d/2+mathrand.N(d/2+1))
 }
 
 // refusal keeps a worker that is refused for long from saying the same every second.
