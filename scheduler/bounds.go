@@ -22,9 +22,6 @@ func (s *Scheduler) addSessionLocked(x *session) {
 }
 
 func (s *Scheduler) dropSessionLocked(x *session) {
-	if s.sessions[x.key] != x {
-		return
-	}
 	delete(s.sessions, x.key)
 	token := tokenOf(x.key.worker)
 	if s.ofToken[token]--; s.ofToken[token] <= 0 {

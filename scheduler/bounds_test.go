@@ -36,7 +36,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		}
 		w.s.mu.Lock()
 		for i := len(w.s.sessions); i < maxSessions; i++ {
-			w.s.addSessionLocked(newSession(sessionKey{fmt.Sprint("w@", i), uint64(i)}, w.s.o.Clock.Mono()))
+			w.s.addSessionLocked(&session{key: sessionKey{fmt.Sprint("w@", i), uint64(i)}, heard: w.s.o.Clock.Mono()})
 		}
 		w.s.mu.Unlock()
 		wantCode(t, enter("one-more@c", nil), job.CodeUnavailable)

@@ -31,8 +31,6 @@ type pick struct {
 	item
 	b *bucket
 	x *session
-	// alone: it is for a poll that stands for itself, as nothing is held for the next one.
-	alone bool
 
 	job       *info
 	blackouts []*schedule.Blackout
@@ -336,6 +334,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		return // the next leader hands them to their workers
 	}
 	touched := map[*session]struct{}{}
+	mono := s.o.Clock.Mono()
 	for i := range claims {
 		p, o := &claims[i], &reply.Items[i]
 		p.x.reserved--
@@ -344,25 +343,17 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 			continue
 		}
 		c := &claim{run: o.Run, space: p.b.class.space, fence: o.Fence, attempt: o.Attempt, claimedAt: now,
-			unsent: true}
+			unsent: true, until: mono + s.leaseTime()}
 		s.add(p.x, c)
-		s.extendLocked(c, s.o.Clock.Mono())
-		if p.x.gone || !p.x.offers || !maySee(p.x, p.job.secrets) {
-			s.takeAwayLocked(c)
+		if !p.x.offers || !maySee(p.x, p.job.secrets) {
+			s.notToldLocked(c, job.OutcomeReturned)
 			continue
 		}
-		f := fills[i]
-		if f != nil && f.err != nil {
-			s.lacksLocked(c, f)
-			continue
-		}
-		c.assignment = f.into(s.assignment(c, o.Key, &p.job.def.Spec))
-		c.unmasked = f.hides()
+		a := s.assignment(c, o.Key, &p.job.def.Spec)
+		s.lineUpLocked(c, a, fills[i])
 		if i > 0 && mutant.On(mutant.MixPayload) {
-			c.assignment.Payload = claims[i-1].job.def.Spec.Payload
+			a.Payload = claims[i-1].job.def.Spec.Payload
 		}
-		p.x.line = append(p.x.line, c)
-		p.x.more = p.x.hold <= 0
 		touched[p.x] = struct{}{}
 		if _, ok := s.early[c.fence]; ok {
 			delete(s.early, c.fence)
@@ -370,7 +361,7 @@ func (s *Scheduler) dispatch(now int64, claims []pick, reply *fsm.Reply) {
 		}
 	}
 	for x := range touched {
-		x.wakePolls()
+		x.wakePoll()
 	}
 }
 
@@ -426,9 +417,6 @@ func (l *loop) claimed(now int64, claims []pick, reply *fsm.Reply, err error) {
 		switch code {
 		case fsm.CodeClaimed:
 			l.settled(p.DueKey)
-			if n := len(l.polled); p.alone && (n == 0 || l.polled[n-1] != p.x) {
-				l.polled = append(l.polled, p.x)
-			}
 			if p.Kind == store.KindOccurrence && m.Lag != nil {
 				// A one-off for a time in the past is late only from when it was created.
 				m.Lag(p.Run(), time.Duration(now-max(p.Ready, p.job.def.CreatedAt))*time.Millisecond)

@@ -27,7 +27,6 @@ const (
 func (l *loop) tick(mono time.Duration, stamping bool) {
 	late := mono-l.lastTick > 2*l.s.maxSleep()
 	l.lastTick = mono
-	l.s.reviewStandings()
 	l.lookAtLeases(mono, late, stamping)
 	l.watch(mono, stamping)
 	if stamping {
@@ -41,20 +40,45 @@ func (l *loop) tick(mono time.Duration, stamping bool) {
 	}
 }
 
-// lookAtLeases ends the sessions of workers that fell silent.
+// lookAtLeases ends offers and sessions that are over, and leases, once the leadership is confirmed.
 func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 	s := l.s
 	s.mu.Lock()
-	s.againLocked()
-	silent := false
+	if len(s.again) > 0 {
+		s.results, s.again, s.urgent = append(s.results, s.again...), nil, true
+		wait.Wake(s.completeWake)
+	}
 	for _, x := range s.sessions {
-		silent = s.lookAtSessionLocked(x, mono, late) || silent
+		if late {
+			x.heard = mono
+		}
+		if x.poll == nil && mono > x.offerEnd {
+			x.offers = false
+			for _, c := range slices.Clone(x.line) {
+				if c.unsent {
+					s.notToldLocked(c, job.OutcomeReturned)
+				}
+			}
+		}
+		if x.poll == nil && !x.inHand() && mono-x.heard > s.leaseTime() {
+			if f := s.o.Metrics.Expired; f != nil && (x.lost || x.owner&ownsName != 0 && !x.draining) {
+				f()
+			}
+			s.removeLocked(x)
+		}
+	}
+	over := false
+	for _, c := range s.claims {
+		if late {
+			c.until = mono + s.leaseTime()
+		}
+		over = over || c.over(mono)
 	}
 	s.mu.Unlock()
-	if late {
+	if late { // heartbeats may be waiting to be heard: no worker loses a run for that
 		s.log.Warn("scheduling loop late; all leases are extended")
 	}
-	if !silent || !stamping || l.verifying {
+	if !over || !stamping || l.verifying {
 		return
 	}
 	// A leader that was cut off does not hear its workers either. It asks before it blames them, and not in this
@@ -70,7 +94,7 @@ func (l *loop) lookAtLeases(mono time.Duration, late, stamping bool) {
 				s.log.Warn("leadership not verified; no lease expires", "error", err)
 				return
 			}
-			l.endSilent()
+			l.endLeases()
 		})
 	})
 }
@@ -101,137 +125,87 @@ func (s *Scheduler) leaseTime() time.Duration {
 	return s.o.TTL
 }
 
-// lookAtSessionLocked ends offers and sessions that are over, and says whether a lease has ended.
-func (s *Scheduler) lookAtSessionLocked(x *session, mono time.Duration, late bool) (silent bool) {
-	if late {
-		// We did not listen ourselves: heartbeats may be waiting to be heard. No worker loses a run for that.
-		for _, c := range x.claims {
-			c.until = max(c.until, mono+s.leaseTime())
-		}
-		x.heard, x.polled = mono, mono
-		return false
-	}
-	if x.poll == nil && x.present && mono-x.polled > max(x.hold, s.maxSleep()) {
-		x.offers = false
-		s.takeBackLocked(x)
-	}
-	if x.poll == nil && !x.inHand() && mono-x.heard > s.leaseTime() {
-		if x.owner&ownsName != 0 && !x.draining {
-			s.expiredLocked(x)
-		}
-		s.removeLocked(x)
-	}
-	return len(x.claims) > 0 && mono > x.ends && s.endsLocked(x, mono)
-}
+// over says that the lease of a claim has ended, and no result of it is on its way.
+func (c *claim) over(mono time.Duration) bool { return mono > c.until && c.pending == nil }
 
-// endsLocked says whether the lease of a claim has ended.
-func (s *Scheduler) endsLocked(x *session, mono time.Duration) bool {
-	x.ends = math.MaxInt64
-	for _, c := range x.claims {
-		if c.pending == nil && !c.expiring {
-			x.ends = min(x.ends, c.until)
-		}
-	}
-	return mono > x.ends
-}
-
-// endSilent ends the leases that are over, now that the leadership is confirmed. A run whose worker was told that it
+// endLeases ends the leases that are over, now that the leadership is confirmed. A run whose worker was told that it
 // takes too long, and did not end it, has failed by that; the worker of any other is lost.
-func (l *loop) endSilent() {
+func (l *loop) endLeases() {
 	s := l.s
 	mono := s.o.Clock.Mono()
 	if mono-l.lastTick > 2*l.s.maxSleep() {
 		return // late again; the next tick extends the leases
 	}
 	s.mu.Lock()
-	for _, x := range s.sessions {
-		n := 0
-		for _, c := range slices.Clone(x.claims) {
-			if mono <= c.until || c.pending != nil || c.expiring {
-				continue
-			}
-			if n++; c.told && !c.canceling {
-				s.log.Warn("run not ended by its worker after its timeout", "worker", x.key.worker, "run", c.run,
-					"fence", c.fence, "timeout", c.timeout)
-				x.capacity-- // it may go on with it
-				s.addResultLocked(c, job.Result{Ref: c.ref(), Outcome: job.OutcomeFailed, TimedOut: true,
-					StartedAt: c.started, Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)}, nil)
-				continue
-			}
+	defer s.mu.Unlock()
+	lost := map[*session]int{}
+	for _, c := range s.claims {
+		if !c.over(mono) {
+			continue
+		}
+		lost[c.x]++
+		if !c.told || c.canceling {
 			s.takeAwayLocked(c)
+			continue
 		}
-		if n > 0 {
-			s.log.Warn("lease expired; taking runs back", event.LeaseExpired, "worker", x.key.worker,
-				"incarnation", x.key.incarnation, "runs", n, "silent", mono-x.heard)
-			s.expiredLocked(x)
-		}
+		s.log.Warn("run not ended by its worker after its timeout", "worker", c.x.key.worker, "run", c.run,
+			"fence", c.fence, "timeout", c.timeout)
+		s.endLocked(c, false, job.Result{Outcome: job.OutcomeFailed, TimedOut: true, StartedAt: c.started,
+			Error: fmt.Sprintf("no result within the timeout of %s", c.timeout)})
 	}
-	s.mu.Unlock()
-	l.sendExpired()
-}
-
-// expiredLocked counts a worker that fell silent.
-func (s *Scheduler) expiredLocked(x *session) {
-	if f := s.o.Metrics.Expired; f != nil && !x.silent {
-		f()
+	for x, n := range lost {
+		x.lost = true
+		s.log.Warn("lease expired; taking runs back", event.LeaseExpired, "worker", x.key.worker,
+			"incarnation", x.key.incarnation, "runs", n, "silent", mono-x.heard)
 	}
-	x.silent = true
 }
 
 // removeLocked ends a session; what it has in hand is taken from it.
 func (s *Scheduler) removeLocked(x *session) {
-	if x.gone {
-		return
-	}
-	x.gone = true
 	s.dropSessionLocked(x)
+	x.offers = false
 	s.version++
 	for _, c := range slices.Clone(x.claims) {
 		s.takeAwayLocked(c)
 	}
-	x.wakePolls()
-	wait.Wake(s.wake)
 }
 
-// takeAwayLocked plans to take a run from its worker. One whose result is on its way is left alone: that is about to
-// close it.
+// takeAwayLocked takes a run from its worker. One whose result is on its way is left alone: that is about to close it.
 func (s *Scheduler) takeAwayLocked(c *claim) {
 	switch {
-	case c.expiring || c.pending != nil:
+	case c.pending != nil:
 	case c.unsent:
 		s.notToldLocked(c, job.OutcomeReturned)
 	default:
-		c.expiring = true
+		if mutant.On(mutant.SkipFence) {
+			c.until = math.MaxInt64 // it stays its worker's
+		} else {
+			s.drop(c)
+		}
 		s.toExpire = append(s.toExpire, c)
 		wait.Wake(s.wake)
 	}
 }
 
-// sendExpired takes runs from workers that are lost, a batch at a time.
+// sendExpired takes runs from workers that are lost, a batch at a time. Only the loop calls it.
 func (l *loop) sendExpired() {
 	s := l.s
 	if l.expiring {
 		return
 	}
 	s.mu.Lock()
-	n := len(s.toExpire)
+	n := min(maxBatch, len(s.toExpire))
+	batch := slices.Clone(s.toExpire[:n])
+	s.toExpire = slices.Delete(s.toExpire, 0, n)
 	s.mu.Unlock()
 	if n == 0 {
 		return
 	}
-	now, err := s.stamp.Now()
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	n = min(maxBatch, len(s.toExpire))
-	batch := append([]*claim(nil), s.toExpire[:n]...)
-	s.toExpire = append(s.toExpire[:0], s.toExpire[n:]...)
-	cmd := &fsm.Expire{Head: s.head(now)}
+	cmd := &fsm.Expire{Head: s.head(l.now)}
 	for _, c := range batch {
 		started := int64(c.started)
 		if started != 0 { // by the worker's clock
-			started = min(max(started, c.claimedAt), now)
+			started = min(max(started, c.claimedAt), l.now)
 		}
 		cmd.Started = append(cmd.Started, started)
 		cmd.Jobs = append(cmd.Jobs, uint64(c.run.Job))
@@ -239,29 +213,16 @@ func (l *loop) sendExpired() {
 		cmd.Origin = append(cmd.Origin, byte(c.run.Origin))
 		cmd.Fence = append(cmd.Fence, c.fence)
 	}
-	s.mu.Unlock()
 	l.expiring = true
-	s.submit(cmd, func(_ *fsm.Reply, err error) {
-		s.mu.Lock()
-		for _, c := range batch {
-			if err != nil {
-				s.toExpire = append(s.toExpire, c) // doing it twice is harmless: the fence tells
-			} else {
-				s.drop(c)
-				if mutant.On(mutant.SkipFence) {
-					s.claims[c.fence] = c
-				}
-			}
+	l.submit(cmd, func(_ *fsm.Reply, err error) {
+		if l.expiring = false; err == nil {
+			l.accepted()
+			return
 		}
+		l.refusedAll(err)
+		s.mu.Lock()
+		s.toExpire = append(s.toExpire, batch...) // doing it twice is harmless: the fence tells
 		s.mu.Unlock()
-		s.post(func() {
-			l.expiring = false
-			if err != nil {
-				l.refusedAll(err)
-			} else {
-				l.accepted()
-			}
-		})
 	})
 }
 

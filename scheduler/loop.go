@@ -46,7 +46,6 @@ type loop struct {
 	version    uint64
 	picks      []pick
 	dispatched chan struct{} // closed when the last batch of claims was handed to its sessions
-	polled     []*session    // those whose polls stand for themselves and were given claims since the last match
 
 	catalog  *catalog
 	outages  []store.Outage
@@ -169,7 +168,6 @@ func (l *loop) work(now int64, mono time.Duration) bool {
 	for i := 0; i < maxInFlight && l.claim(); i++ {
 		more = true
 	}
-	l.matched()
 	l.hint()
 	l.admit()
 	s.setStarving(l.ready > 0)

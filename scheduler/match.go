@@ -89,7 +89,7 @@ func (c *class) prepare(l *loop) {
 		c.version = s.version
 		c.sessions = c.sessions[:0]
 		for _, x := range s.sessions {
-			if x.present && !x.gone && c.takenBy(x) {
+			if x.present() && c.takenBy(x) {
 				c.sessions = append(c.sessions, x)
 			}
 		}
@@ -203,7 +203,7 @@ func (l *loop) match(limit int) []pick {
 		if n := b.class.jobQueue; n != nil {
 			n.inFlight++
 		}
-		picks = append(picks, pick{item: b.head.pop(), b: b, x: x, alone: x.hold <= 0})
+		picks = append(picks, pick{item: b.head.pop(), b: b, x: x})
 		l.ready--
 		l.wantRefill(b)
 		b.served = true
@@ -271,7 +271,7 @@ func (l *loop) hint() {
 	defer s.mu.Unlock()
 	l.hinted = false
 	for _, x := range s.sessions {
-		x.wasReady, x.ready = x.ready > 0, 0
+		x.ready = 0
 	}
 	for i := range l.lanes {
 		for _, b := range l.lanes[i].ring {
@@ -286,8 +286,8 @@ func (l *loop) hint() {
 		}
 	}
 	for _, x := range s.sessions {
-		if x.shared && x.ready > 0 && !x.wasReady {
-			x.wakePolls()
+		if x.poll != nil && x.speaks(x.poll) {
+			x.wakePoll()
 		}
 	}
 }

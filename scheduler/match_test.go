@@ -37,8 +37,8 @@ func (l *loop) fill(class uint32, text string, lane job.Lane, n int) {
 }
 
 func (l *loop) addSession(name string, slots int, tags map[string]string, types ...job.Type) *session {
-	x := newSession(sessionKey{name, 1}, 0)
-	x.present, x.offers, x.capacity, x.slots = true, true, slots, slots
+	x := &session{key: sessionKey{name, 1}}
+	x.serial, x.offers, x.capacity, x.slots = 1, true, slots, slots
 	x.types, x.tags = types, tags
 	l.s.sessions[x.key] = x
 	l.s.version++

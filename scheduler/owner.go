@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
@@ -34,15 +33,6 @@ func ownerOf(p *job.Poll, worker string) uint64 {
 	return owner
 }
 
-// predecessor says that an inherited session was that of an earlier process of a node, and that this process has
-// ended. The node is the whole cluster: what it has claimed it claimed in the directory that it has locked now. After
-// a reboot, or where the directory was put elsewhere, the secret is another one; waiting for the lease would only let
-// a single node stand idle. With other members this proves nothing: one of them may have gone on with a process that
-// is cut off from this one.
-func predecessor(x *session, p *job.Poll) bool {
-	return p.Sole && !x.present && x.owner&ownedByNode != 0
-}
-
 // takeNameLocked makes a name that belongs to one process the one of a session that polls for the first time, and ends
 // the sessions that it replaces.
 //
@@ -52,27 +42,39 @@ func predecessor(x *session, p *job.Poll) bool {
 // that one has a poll open at this very moment: then both live, whatever made them alike. Any other process of that
 // name waits until the lease has ended; not the time since the last call counts, but that the lease loop ended the
 // session, which knows whether this leader listened at all.
-func (s *Scheduler) takeNameLocked(key sessionKey, owner uint64, p *job.Poll) (older []*session, err error) {
+//
+// After a reboot a node has another secret. If it is the whole cluster, its earlier process has ended all the same:
+// what that claimed it claimed in the directory that is locked now. With other members this proves nothing: one of them
+// may have gone on with a process that is cut off from this one.
+func (s *Scheduler) takeNameLocked(key sessionKey, owner uint64, p *job.Poll) error {
 	if owner&ownsName == 0 {
-		return nil, nil
+		return nil
 	}
+	var older []*session
 	for k, x := range s.sessions {
 		if k.worker != key.worker || k == key || x.owner&ownsName == 0 {
 			continue
 		}
-		mine := x.owner == owner || predecessor(x, p) || mutant.On(mutant.ReleaseUnproven) ||
-			!x.present && mutant.On(mutant.InheritedDead)
+		mine := x.owner == owner || !x.present() && p.Sole && x.owner&ownedByNode != 0 ||
+			mutant.On(mutant.ReleaseUnproven) || !x.present() && mutant.On(mutant.InheritedDead)
 		switch {
 		case !mine && !x.drained():
-			return nil, nameInUse(x, "a living worker has the name %q", key.worker)
+			return nameInUse(x, "a living worker has the name %q", key.worker)
 		case mine && k.incarnation > key.incarnation:
-			return nil, forkedError(x, p)
+			return forkedError(x, p)
 		case x.poll != nil && !mutant.On(mutant.ReleaseUnproven):
-			return nil, nameInUse(x, "the earlier process of the worker %q still has a call open", key.worker)
+			return nameInUse(x, "the earlier process of the worker %q still has a call open", key.worker)
 		}
 		older = append(older, x)
 	}
-	return older, nil
+	for _, x := range older {
+		if len(x.claims) > 0 {
+			s.log.Warn("worker restarted; the runs of its old process are released", "worker", x.key.worker,
+				"incarnation", x.key.incarnation, "runs", len(x.claims))
+		}
+		s.removeLocked(x)
+	}
+	return nil
 }
 
 // nameInUse refuses a poll because of the session of another process.
@@ -84,11 +86,9 @@ func nameInUse(x *session, format string, args ...any) error {
 	return err
 }
 
-// forkedError refuses a process whose session another one goes on with. A worker stores the session of an answer before
-// it sends it, and polls once at a time: so whoever comes with a session that is older than one already used, or with
-// another answer to the same poll, is not the process that this leader goes on with. A machine that was copied with its
-// memory, or resumed twice from one image, has two such processes. The copy of a poll that the network made is refused
-// as well, and nobody reads that.
+// forkedError refuses a process whose session another one goes on with: a machine that was copied with its memory, or
+// resumed twice from one image, has two such processes. The copy of a poll that the network made is refused as well,
+// and nobody reads that.
 func forkedError(x *session, p *job.Poll) error {
 	return job.Errorf(job.CodeWorkerForked, "stop one of them; each worker needs a machine of its own",
 		"two processes act as the worker %q (%s): one from %s and one from %s", x.key.worker, x.where,
@@ -97,5 +97,5 @@ func forkedError(x *session, p *job.Poll) error {
 
 func sessionUnknown(worker string, why string) error {
 	return job.Errorf(job.CodeSessionUnknown, "poll without a session",
-		"%s", fmt.Sprintf("this leader knows no such session of the worker %q: %s", worker, why))
+		"this leader knows no such session of the worker %q: %s", worker, why)
 }

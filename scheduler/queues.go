@@ -106,7 +106,7 @@ func (s *Scheduler) QueueWorkers(k job.QueueKey) []string {
 	var out []string
 	s.mu.Lock()
 	for _, x := range s.sessions {
-		if x.present && !x.gone && c.takenBy(x) {
+		if x.present() && c.takenBy(x) {
 			out = append(out, x.key.worker)
 		}
 	}

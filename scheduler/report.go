@@ -27,43 +27,35 @@ type pending struct {
 	c      *claim
 	result job.Result
 	since  time.Time
-	calls  []*reportCall // those who wait for it; a result that is reported twice is proposed once
+	calls  []*reportCall // those who wait for it; none: it is the leader's own
+	lacks  bool          // a secret was missing: the run was never handed out
 	end    decide.Ending
+
+	committed, stale bool // stale: it was refused because its fence is old
 }
 
 // reportCall is a report that waits for its results. It is guarded by Scheduler.mu.
 type reportCall struct {
-	left  int             // results without an answer, and one for a call that is still being read
-	fates map[uint64]bool // by fence: whether the result was refused because its fence is old
-	done  chan struct{}
-}
-
-func (r *reportCall) answered(fence uint64, known, stale bool) {
-	if known {
-		r.fates[fence] = stale
-	}
-	if r.left--; r.left == 0 {
-		close(r.done)
-	}
+	left int // results on their way
+	done chan struct{}
 }
 
 // Report takes results in. It is answered once they are committed; the slots are free at once.
 func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, error) {
-	from, err := s.callerOf(r.Session)
+	from, err := s.parseSession(r.Session)
 	if err != nil {
 		return job.ReportReply{}, err
 	}
-	call := &reportCall{left: 1, fates: make(map[uint64]bool, len(r.Results)), done: make(chan struct{})}
+	call := &reportCall{done: make(chan struct{})}
 	mono := s.o.Clock.Mono()
 	out := job.ReportReply{Results: make([]job.Answer, len(r.Results))}
 	line := make([]*pending, len(r.Results)) // nil: answered already
-	var unknown []int
 	s.mu.Lock()
 	if err := s.servingLocked(); err != nil {
 		s.mu.Unlock()
 		return job.ReportReply{}, err
 	}
-	from.heardLocked(s, mono)
+	s.heardLocked(from)
 	for i := range r.Results {
 		res, a := &r.Results[i], &out.Results[i]
 		c := s.namedLocked(from, res.Ref, a)
@@ -71,13 +63,12 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 		case a.Status != job.StatusInvalid && res.Outcome.String() == "":
 			a.Status, a.Why = job.StatusInvalid, "the outcome is succeeded, failed, canceled or returned"
 		case c != nil:
-			s.addResultLocked(c, s.completedBy(c, *res, mono), call)
-			line[i] = c.pending
-		case a.Why == "":
-			unknown = append(unknown, i)
+			line[i] = s.reportedLocked(c, completedBy(c, *res, mono), call)
 		}
 	}
-	call.answered(0, false, false)
+	if call.left == 0 {
+		close(call.done)
+	}
 	s.mu.Unlock()
 	s.freed()
 	select {
@@ -85,26 +76,23 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 	case <-ctx.Done():
 	case <-s.done:
 	}
-	want := make([]job.Outcome, len(r.Results))
+	gone := false
 	s.mu.Lock()
-	for i, p := range line {
-		want[i] = r.Results[i].Outcome
-		if p == nil {
-			continue
-		}
+	for i := range out.Results {
 		a := &out.Results[i]
-		switch stale, known := call.fates[p.c.fence]; {
-		case !known: // it is reported again
+		switch p := line[i]; {
+		case p == nil:
+		case !p.committed: // it is reported again, which is harmless: the fence tells
 			a.Status = ""
-		case stale || p.result.Outcome != want[i]: // taken back, or another result of it was faster
-			a.Status, a.Run = job.StatusGone, p.c.run
-			unknown = append(unknown, i)
+		case p.stale || p.result.Outcome != r.Results[i].Outcome: // taken back, or another result of it was faster
+			a.Status, a.Why, a.Run = job.StatusGone, whyUnknown, p.c.run
 		}
+		gone = gone || a.Status == job.StatusGone
 	}
 	s.mu.Unlock()
-	// What has no status is not known to be committed, and left out: its worker reports it again, which is harmless,
-	// because the fence tells.
-	err = s.explain(ctx, from, out.Results, unknown, want)
+	if gone {
+		err = s.repeated(ctx, out.Results, r.Results)
+	}
 	out.Results = slices.DeleteFunc(out.Results, func(a job.Answer) bool { return a.Status == "" })
 	if err == nil && len(out.Results) == 0 && len(r.Results) > 0 {
 		err = job.Errorf(job.CodeOutcomeUnknown, "send them again: a result that was committed is answered with ok",
@@ -113,9 +101,53 @@ func (s *Scheduler) Report(ctx context.Context, r job.Report) (job.ReportReply, 
 	return out, err
 }
 
+// repeatRecords bounds how many records one call may read: a view holds up commits.
+const repeatRecords = 4096
+
+// repeated looks for what attempts that are gone are recorded as. A result that was committed before, under the same
+// fence, is ok. Only a leader that leads at this moment may say of the others that they are gone.
+func (s *Scheduler) repeated(ctx context.Context, answers []job.Answer, reported []job.Result) error {
+	if err := s.confirm(ctx, confirmNow); err != nil {
+		return err
+	}
+	left := repeatRecords
+	err := s.st.View(func(v *store.View) error {
+		for i := range answers {
+			a, succeeded := &answers[i], reported[i].Outcome == job.OutcomeSucceeded
+			if a.Status != job.StatusGone || a.Run.Job == 0 { // a fence alone does not say whose history to look at
+				continue
+			}
+			st, _, _, err := v.State(a.Run.Job)
+			if err != nil {
+				return err
+			}
+			err = v.EachOfJob(st.HistHead, func(_ uint64, r store.Record) bool {
+				if left--; left < 0 || r.Fence != a.Fence {
+					return left > 0
+				}
+				if a.Why = "this attempt is recorded as " + r.Status.String(); r.Reason != 0 {
+					a.Why += " (" + r.Reason.String() + ")"
+				}
+				if r.Reason != job.ReasonWorkerLost && succeeded == (r.Status == job.RunSucceeded) {
+					a.Status, a.Why, a.Repeated = job.StatusOK, "", true
+				}
+				return false
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.log.Error("history of a run not readable", "error", err)
+	}
+	return nil
+}
+
 // completedBy is a result as it goes into the log. A worker that says when the attempt began has counted its timeout;
 // of others a failure after the timeout counts as that.
-func (s *Scheduler) completedBy(c *claim, r job.Result, mono time.Duration) job.Result {
+func completedBy(c *claim, r job.Result, mono time.Duration) job.Result {
 	r.Ref = c.ref()
 	if r.StartedAt == 0 {
 		if r.StartedAt = c.started; r.StartedAt == 0 {
@@ -129,39 +161,34 @@ func (s *Scheduler) completedBy(c *claim, r job.Result, mono time.Duration) job.
 	return r
 }
 
-// addResultLocked puts a result in line. call is nil for one that the leader made itself.
-func (s *Scheduler) addResultLocked(c *claim, r job.Result, call *reportCall) {
+// reportedLocked puts a worker's result in line, once: one that is reported again waits for the first.
+func (s *Scheduler) reportedLocked(c *claim, r job.Result, call *reportCall) *pending {
 	if c.pending == nil {
-		c.pending = &pending{c: c, result: r, since: time.Now()}
-		s.results = append(s.results, c.pending)
-		if c.own = call == nil && !c.reported; c.own {
-			c.x.own++
-		}
-		c.x.ended(c)
-		s.urgent = s.urgent || urgent(c, &r, call)
-		wait.Wake(s.completeWake)
+		c.pending = s.putInLineLocked(c, r)
+		c.x.ended(c, true)
 	}
-	if call != nil {
-		call.left++
-		c.pending.calls = append(c.pending.calls, call)
-	}
+	call.left++
+	c.pending.calls = append(c.pending.calls, call)
+	return c.pending
 }
 
-// againLocked tries the leader's own results again. Doing one twice is harmless: the fence tells.
-func (s *Scheduler) againLocked() {
-	for _, p := range s.own {
-		if s.claims[p.c.fence] == p.c {
-			s.addResultLocked(p.c, p.result, nil)
-		}
-	}
-	s.own = nil
+func (s *Scheduler) putInLineLocked(c *claim, r job.Result) *pending {
+	r.Ref = c.ref()
+	p := &pending{c: c, result: r, since: time.Now()}
+	s.results = append(s.results, p)
+	s.urgent = s.urgent || urgent(c.x, &r)
+	wait.Wake(s.completeWake)
+	return p
 }
 
 // nextResults is the next batch to commit, empty if there is none or it is better to wait for one that is in flight.
-func (s *Scheduler) nextResults() []*pending {
+// ahead: only those that are gathered. What is urgent the completer has in hand; it may have to read the store, and its
+// batches are to be large when there is much to do.
+func (s *Scheduler) nextResults(ahead bool) []*pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reports >= maxInFlight || len(s.results) == 0 || s.reports > 0 && len(s.results) < worthwhile {
+	if s.reports >= maxInFlight || len(s.results) == 0 || s.reports > 0 && len(s.results) < worthwhile ||
+		ahead && (s.urgent || s.starving.Load()) {
 		return nil
 	}
 	n, size := 0, 0
@@ -202,49 +229,19 @@ var firstRules sync.Map
 
 // applyRetryRule decides what each result means. A success needs nothing from the store.
 func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
-	for start := 0; start < len(batch); {
-		if p := batch[start]; p.result.Outcome == job.OutcomeSucceeded {
+	var others []*pending
+	for _, p := range batch {
+		if p.result.Outcome == job.OutcomeSucceeded {
 			p.end = decide.Ending{Result: fsm.ResultSucceeded}
-			start++
-			continue
+		} else {
+			others = append(others, p)
 		}
-		n := 0 // reads in this view
+	}
+	for chunk := range slices.Chunk(others, buildChunk) {
 		err := s.st.View(func(v *store.View) error {
-			for ; start < len(batch) && n < buildChunk; start++ {
-				p := batch[start]
-				if p.result.Outcome == job.OutcomeSucceeded {
-					p.end = decide.Ending{Result: fsm.ResultSucceeded}
-					continue
-				}
-				n++
-				var spec *job.Spec
-				def, ok, err := v.Definition(p.c.run.Job)
-				switch {
-				case err != nil:
-					// A definition that cannot be read has no retry rule. The default keeps the run alive until it is
-					// mended.
-					s.log.Error("definition of a failed run not readable; the default retry rule applies",
-						"run", p.c.run, "error", err)
-					spec = &job.Spec{}
-					spec.Normalize()
-				case ok:
-					spec = &def.Spec // the retry rule is that of now, not that of the claim
-					if mutant.On(mutant.StaleRetry) {
-						first, _ := firstRules.LoadOrStore(p.c.run.Job, spec)
-						spec = first.(*job.Spec)
-					}
-				}
-				var row *store.Row
-				r, ok, err := v.Run(p.c.run)
-				if err != nil {
+			for _, p := range chunk {
+				if err := s.decideEnd(v, p, now); err != nil {
 					return err
-				}
-				if ok && r.Fence == p.c.fence {
-					row = &r
-				}
-				p.end = decide.EndOf(&p.result, spec, row, now, rand.Float64())
-				if p.c.lacks && p.end.Reason == job.ReasonPermanent {
-					p.end.Reason = job.ReasonSecret
 				}
 			}
 			return nil
@@ -252,6 +249,38 @@ func (s *Scheduler) applyRetryRule(batch []*pending, now int64) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (s *Scheduler) decideEnd(v *store.View, p *pending, now int64) error {
+	var spec *job.Spec
+	def, ok, err := v.Definition(p.c.run.Job)
+	switch {
+	case err != nil:
+		// A definition that cannot be read has no retry rule. The default keeps the run alive until it is mended.
+		s.log.Error("definition of a failed run not readable; the default retry rule applies", "run", p.c.run,
+			"error", err)
+		spec = &job.Spec{}
+		spec.Normalize()
+	case ok:
+		spec = &def.Spec // the retry rule is that of now, not that of the claim
+		if mutant.On(mutant.StaleRetry) {
+			first, _ := firstRules.LoadOrStore(p.c.run.Job, spec)
+			spec = first.(*job.Spec)
+		}
+	}
+	var row *store.Row
+	r, ok, err := v.Run(p.c.run)
+	if err != nil {
+		return err
+	}
+	if ok && r.Fence == p.c.fence {
+		row = &r
+	}
+	p.end = decide.EndOf(&p.result, spec, row, now, rand.Float64())
+	if p.lacks && p.end.Reason == job.ReasonPermanent {
+		p.end.Reason = job.ReasonSecret
 	}
 	return nil
 }
@@ -303,20 +332,18 @@ func (s *Scheduler) completed(batch []*pending, reply *fsm.Reply, err error) {
 	s.mu.Lock()
 	s.reports--
 	for i, p := range batch {
-		c := p.c
-		c.pending = nil
-		c.x.ends = min(c.x.ends, c.until)
+		p.c.pending = nil
 		switch {
 		case err == nil:
-			s.drop(c)
-		case s.ended:
+			p.committed, p.stale = true, reply.Items[i].Code != fsm.CodeOK
+			s.drop(p.c)
 		case len(p.calls) == 0:
-			s.own = append(s.own, p) // no worker would report it again; the loop does, with its next tick
-		case c.x.gone:
-			s.takeAwayLocked(c)
+			s.again = append(s.again, p) // nobody else does it again
 		}
 		for _, call := range p.calls {
-			call.answered(c.fence, err == nil, err == nil && reply.Items[i].Code != fsm.CodeOK)
+			if call.left--; call.left == 0 {
+				close(call.done)
+			}
 		}
 	}
 	s.mu.Unlock()
@@ -351,7 +378,7 @@ func (s *Scheduler) completer(ctx context.Context) {
 			timer.Reset(wait)
 			continue
 		}
-		for batch := s.nextResults(); len(batch) > 0; batch = s.nextResults() {
+		for batch := s.nextResults(false); len(batch) > 0; batch = s.nextResults(false) {
 			if sub, ok := s.completion(batch); ok {
 				s.submitAll(sub)
 			}
@@ -359,12 +386,10 @@ func (s *Scheduler) completer(ctx context.Context) {
 	}
 }
 
-// urgent says whether something waits for the commit of a result: the worker for its slot, or the run for its next
-// attempt.
-func urgent(c *claim, r *job.Result, call *reportCall) bool {
-	x := c.x
-	return call == nil || r.Outcome != job.OutcomeSucceeded || c.canceling ||
-		x.gone || x.draining || 2*(len(x.claims)+x.reserved) > x.slots
+// urgent says whether something waits for the commit of a result: the run for its next attempt, or the worker, which
+// has few slots left, for its slot.
+func urgent(x *session, r *job.Result) bool {
+	return r.Outcome != job.OutcomeSucceeded || 2*(len(x.claims)+x.reserved) > x.slots
 }
 
 // gather says how long the results in line may wait for others; 0: not at all.
@@ -407,17 +432,8 @@ func (s *Scheduler) freed() {
 // completeAhead is what was gathered, to be committed ahead of a claim. Raft writes, sends and applies what is proposed
 // together at once, so it costs next to nothing, and the claim is judged by the newest state. Only the loop calls it.
 func (s *Scheduler) completeAhead() (sub submission, ok bool) {
-	s.mu.Lock()
-	// What is urgent the completer has in hand; it may have to read the store, and its batches are to be large when
-	// there is much to do.
-	skip := s.urgent || len(s.results) == 0 || s.starving.Load()
-	s.mu.Unlock()
-	if skip {
-		return sub, false
+	if batch := s.nextResults(true); len(batch) > 0 {
+		return s.completion(batch)
 	}
-	batch := s.nextResults()
-	if len(batch) == 0 {
-		return sub, false
-	}
-	return s.completion(batch)
+	return sub, false
 }

@@ -130,7 +130,8 @@ type Scheduler struct {
 	lastTurn    atomic.Int64 // Clock.Mono of the loop's last turn
 	starving    atomic.Bool  // ready entries wait for a slot or a limit
 	unscheduled atomic.Pointer[unscheduled]
-	sharing     atomic.Bool // there was a worker that has other leaders too
+	sharing     atomic.Bool   // there was a worker that has other leaders too
+	opened      atomic.Uint32 // sessions
 
 	// mu guards everything below. It is held for short, bounded work only, and never while the store is read.
 	mu       sync.Mutex
@@ -139,16 +140,15 @@ type Scheduler struct {
 	stuck    string // why readiness fails although the loop turns
 	unknown  int    // proposals whose outcome is not known
 	sessions map[sessionKey]*session
-	ofToken  map[string]int // how many of them each token has, by its id
-	version  uint64         // of sessions; moves when one comes, goes or changes what it takes
-	nextInc  uint64
+	ofToken  map[string]int    // how many of them each token has, by its id
+	version  uint64            // of sessions; moves when one comes, goes or changes what it takes
 	claims   map[uint64]*claim // all of them, by fence
 	toExpire []*claim          // to be taken from their workers
 	inFlight int               // claim batches in flight
 	early    map[uint64]struct{}
 	results  []*pending
 	urgent   bool                // something waits for one of them
-	own      []*pending          // results that the leader made itself and could not commit
+	again    []*pending          // results of the leader's own that could not be committed
 	reports  int                 // complete batches in flight
 	tails    map[uint64]*tailing // output that is watched, by fence
 }

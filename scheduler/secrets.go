@@ -161,11 +161,9 @@ func (f *filled) hides() *unmasked {
 // lacksLocked ends a run whose secrets cannot be opened, or not for its target: its worker is never told of it, so
 // there is no attempt. What is missing is not there at the next try either.
 func (s *Scheduler) lacksLocked(c *claim, f *filled) {
-	c.x.arrive(c)
-	c.unsent, c.lacks = false, true
 	s.log.Warn("run failed: a secret is missing", "run", c.run, "error", f.err)
-	s.addResultLocked(c, job.Result{Ref: c.ref(), Outcome: job.OutcomeFailed, Permanent: true,
-		Error: f.err.Error()}, nil)
+	p := s.endLocked(c, true, job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: f.err.Error()})
+	p.lacks = true
 }
 
 // hide masks a result once more before it goes into the log: the worker is not the only one who sees to it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/faultpoint/mutant"
+	"github.com/carillon-scheduler/carillon/internal/wait"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -14,19 +15,17 @@ type sessionKey struct {
 	incarnation uint64
 }
 
+func keyOf(s job.Session) sessionKey { return sessionKey{s.Worker, s.Incarnation} }
+
 // session is a worker as this leader knows it: what it offers and what it was given. All of it is guarded by
 // Scheduler.mu.
 type session struct {
 	key   sessionKey
 	owner uint64 // see ownerOf
-	// present: it has polled in this term. One that an earlier leader gave runs, and that has not come yet, waits.
-	present bool
-	gone    bool // removed; what it still has is in the queue of what is to be taken from workers
 
 	// What its last poll said of it.
 	where, from, version string
 	node                 *job.NodeRef
-	leaving              bool   // the worker of a node that is no member any more: it gets nothing
 	namespace            string // the only one whose runs it takes; empty: those of all
 	secrets              []string
 	types                []job.Type
@@ -34,34 +33,26 @@ type session struct {
 	slots                int // with what it prefetches
 	ahead                int // what it prefetches
 	shared               bool
-	draining             bool // it takes no more
+	draining             bool // it takes no more, or gets no more as its node is no member
 
-	heard   time.Duration // Clock.Mono at its last call
-	heardAt time.Time
-	silent  bool // its silence since was counted
+	heard         time.Duration // Clock.Mono at its last call
+	lost          bool          // runs were taken from it when their leases ended
+	serial, nonce uint64        // of the session text that its last poll had; serial 0: it has not come in this term
 
-	serial, nonce uint64        // of the session text that its last poll had
-	poll          *poll         // the one that waits
-	polled        time.Duration // Clock.Mono at the end of the last one
-	hold          time.Duration // how long what that one offered stands
-	wake          chan struct{} // closed, and replaced, when there is something for a poll
-
-	offers   bool // a poll waits, or its offer stands
-	capacity int  // how many runs it takes, with those in hand, by its last poll
+	poll     *poll         // the one that waits
+	offers   bool          // a poll waits, or its offer stands
+	offerEnd time.Duration // Clock.Mono at which the offer of the last one ends
+	capacity int           // how many runs it takes, with those in hand, by its last poll
 	// open counts claims without a result, reserved the slots of claims on their way through the log.
-	// own counts those that have a result of the leader's: their worker never had them, or is not believed to.
-	open, reserved, own int
-	held                []int32 // of open and reserved: those of each namespace, by Scheduler.spaces
-	more                bool    // the loop has not matched again since its last claim
-	ready               int     // how many entries wait that it could take, as the loop last saw
-	wasReady            bool    // there were some when it looked before
+	open, reserved int
+	held           []int32 // of open and reserved: those of each namespace, by Scheduler.spaces
+	ready          int     // how many entries wait that it could take, as the loop last saw
 
 	claims    []*claim // those whose result is not committed, in no order
 	line      []*claim // of them: those that it is not known to have received, by fence
 	resending bool     // claims of an earlier leader are being read from the store, to be handed out first
-	canceling int      // claims that are to stop
+	stops     []job.Stop
 	watch     []job.Ref
-	ends      time.Duration // Clock.Mono: no lease of its claims ends before
 }
 
 // claim is a committed claim.
@@ -76,9 +67,8 @@ type claim struct {
 
 	assignment *job.Assignment // until the worker has it
 	unmasked   *unmasked       // what its result may not show; nil: the job refers to no secret
-	lacks      bool            // a secret that it needs was missing: it was never handed out
 	unsent     bool            // it was in no answer: its worker cannot know of it
-	arrived    bool            // its worker has it, for good: it said so
+	inherited  bool            // from an earlier leader, and it is not known whether its worker has it
 
 	until    time.Duration // the end of the lease, on Clock.Mono
 	timeout  time.Duration
@@ -87,16 +77,13 @@ type claim struct {
 	started  job.Instant   // 0: it is not known to have begun
 
 	canceling bool
-	stopSaid  bool     // a poll was answered with that
 	reported  bool     // its slot is free
-	own       bool     // by the leader itself
 	pending   *pending // its result is on its way
-	expiring  bool     // it is in the queue of what is taken from workers
 }
 
-func newSession(k sessionKey, now time.Duration) *session {
-	return &session{key: k, heard: now, polled: now, wake: make(chan struct{})}
-}
+// present says that a session has polled in this term. One that an earlier leader gave runs, and that has not come yet,
+// waits.
+func (x *session) present() bool { return x.serial > 0 }
 
 // describe notes what a poll says of its worker, and says whether that is news to the matcher.
 func (x *session) describe(p *job.Poll) (news bool) {
@@ -105,8 +92,7 @@ func (x *session) describe(p *job.Poll) (news bool) {
 	x.where, x.from, x.version, x.node = p.Where, p.From, p.Version, p.Node
 	x.namespace, x.types, x.tags, x.secrets = p.Namespace, p.Types, p.Tags, p.Secrets
 	x.draining = x.draining || p.Leave // a poll that it gave up before may come after the last one
-	x.shared, x.hold = p.Shared, min(max(time.Duration(p.Hold), 0), maxHold)
-	x.ahead = max(0, p.Prefetch)
+	x.shared, x.ahead = p.Shared, max(0, p.Prefetch)
 	return news
 }
 
@@ -118,7 +104,7 @@ func (x *session) offer(p *job.Poll) {
 		inHand = x.open
 	}
 	if !x.shared {
-		inHand += len(x.claims) - x.open - x.own // the slots of results that are being committed are free already
+		inHand += len(x.claims) - x.open // the slots of results that are being committed are free already
 	}
 	x.capacity, x.offers = max(p.Free, 0)+inHand, true
 	if p.Most > 0 {
@@ -129,7 +115,7 @@ func (x *session) offer(p *job.Poll) {
 
 // free is how many runs the session can be given now.
 func (x *session) free() int {
-	if !x.present || x.gone || !x.offers || x.draining || x.leaving || x.resending {
+	if !x.offers || x.draining || x.resending {
 		return 0
 	}
 	return max(0, x.capacity-x.open-x.reserved)
@@ -169,9 +155,10 @@ func (x *session) drained() bool { return x.draining && !x.inHand() }
 // busy is what the matcher compares.
 func (x *session) busy() int { return x.open + x.reserved }
 
-func (x *session) wakePolls() {
-	close(x.wake)
-	x.wake = make(chan struct{})
+func (x *session) wakePoll() {
+	if x.poll != nil {
+		wait.Wake(x.poll.wake)
+	}
 }
 
 // add gives a session a claim.
@@ -181,13 +168,11 @@ func (s *Scheduler) add(x *session, c *claim) {
 	s.claims[c.fence] = c
 	x.open++
 	x.count(c.space, 1)
-	if c.canceling {
-		x.canceling++
-	}
 }
 
-// ended frees the slot of a claim that has a result.
-func (x *session) ended(c *claim) {
+// ended ends what a claim takes of its session. free: its worker has the slot back, and does not go on with the run.
+// A shared slot may be another group's by now.
+func (x *session) ended(c *claim, free bool) {
 	if c.reported {
 		return
 	}
@@ -195,8 +180,8 @@ func (x *session) ended(c *claim) {
 	x.open--
 	x.count(c.space, -1)
 	x.arrive(c)
-	if x.shared {
-		x.capacity-- // the slot may be another group's by now
+	if !free || x.shared {
+		x.capacity--
 	}
 }
 
@@ -206,7 +191,7 @@ func (x *session) arrive(c *claim) {
 		c.assignment = nil
 		x.line = slices.DeleteFunc(x.line, func(y *claim) bool { return y == c })
 	}
-	c.arrived = true
+	c.inherited = false
 }
 
 // drop forgets a claim that is closed or taken away.
@@ -216,67 +201,64 @@ func (s *Scheduler) drop(c *claim) {
 	}
 	delete(s.claims, c.fence)
 	x := c.x
-	if !c.reported && !x.shared {
-		x.capacity-- // it was taken away, and its worker may go on with it
-	}
-	x.ended(c)
-	if c.own {
-		x.own--
-	}
+	x.ended(c, false)
 	last := x.claims[len(x.claims)-1]
 	x.claims[c.at], last.at = last, c.at
 	x.claims[len(x.claims)-1] = nil
 	x.claims = x.claims[:len(x.claims)-1]
+}
+
+// endLocked ends a claim by a result of the leader's own, which it proposes until it is committed. free: the worker
+// does not have the run.
+func (s *Scheduler) endLocked(c *claim, free bool, r job.Result) *pending {
+	c.x.ended(c, free)
+	s.drop(c)
+	return s.putInLineLocked(c, r)
+}
+
+// notToldLocked ends a claim that its worker was never told of, or did not receive: nothing is lost by that, not even
+// with at_most_once.
+func (s *Scheduler) notToldLocked(c *claim, o job.Outcome) {
+	r := job.Result{Outcome: o}
+	if o == job.OutcomeCanceled {
+		r.Error = "canceled before the worker was given the run"
+	}
+	s.endLocked(c, true, r)
+}
+
+// cancelLocked makes a claim's worker stop it. If the worker has not been told of it yet, it never is. A poll names an
+// attempt that is to stop once, or it would return at once for ever; every heartbeat that names it is told.
+func (s *Scheduler) cancelLocked(c *claim) {
 	if c.canceling {
-		x.canceling--
-	}
-}
-
-// standing judges the worker of a node: it has a session only while the node is a member, or to finish what it has in
-// hand when it was removed.
-func (s *Scheduler) standing(p *job.Poll, key sessionKey) (leaving bool, err error) {
-	if p.Node == nil || s.o.Standing == nil {
-		return false, nil
-	}
-	s.mu.Lock()
-	x := s.sessions[key]
-	holds := x != nil && len(x.claims) > 0
-	known := x != nil && x.present
-	leaving = known && x.leaving
-	s.mu.Unlock()
-	if !known { // without the lock: this may read the store
-		leaving, err = s.o.Standing(key.worker, *p.Node)
-	}
-	if err == nil && leaving && !holds {
-		err = job.Errorf(job.CodeForbidden,
-			"stop it; to bring it back, empty its data directory and start it with --join",
-			"the node %s was removed from the cluster", key.worker)
-	}
-	return leaving, err
-}
-
-// reviewStandings stops giving runs to the workers of nodes that are members no more.
-func (s *Scheduler) reviewStandings() {
-	if s.o.Standing == nil {
 		return
 	}
+	c.canceling = true
+	switch {
+	case c.pending != nil:
+	case c.unsent:
+		s.notToldLocked(c, job.OutcomeCanceled)
+	default:
+		c.x.stops = append(c.x.stops, job.Stop{Ref: c.ref(), Why: job.StopCanceled})
+		c.x.wakePoll()
+	}
+}
+
+// standing judges the worker of a node with each of its polls: it gets runs only while the node is a member. One that
+// was removed is heard until it has nothing in hand.
+func (s *Scheduler) standing(p *job.Poll, key sessionKey) error {
+	if p.Node == nil || s.o.Standing == nil {
+		return nil
+	}
+	leaving, err := s.o.Standing(key.worker, *p.Node) // without the lock: this may read the store
+	if err != nil || !leaving {
+		return err
+	}
+	p.Leave = true
 	s.mu.Lock()
-	nodes := map[*session]job.NodeRef{}
-	for _, x := range s.sessions {
-		if x.node != nil && !x.leaving {
-			nodes[x] = *x.node
-		}
+	defer s.mu.Unlock()
+	if x := s.sessions[key]; x != nil && len(x.claims) > 0 {
+		return nil
 	}
-	s.mu.Unlock()
-	for x, node := range nodes {
-		leaving, err := s.o.Standing(x.key.worker, node)
-		if !leaving && err == nil {
-			continue
-		}
-		s.mu.Lock()
-		x.leaving = true
-		s.version++
-		s.mu.Unlock()
-		s.log.Warn("node is no longer a member; its worker gets no more runs", "worker", x.key.worker, "error", err)
-	}
+	return job.Errorf(job.CodeForbidden, "stop it; to bring it back, empty its data directory and start it with --join",
+		"the node %s was removed from the cluster", key.worker)
 }

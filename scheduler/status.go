@@ -110,82 +110,84 @@ func (s *Scheduler) ClassReason(v *store.View, text string) string {
 
 // NoSlot says why no worker has a free slot for a run of a class, empty if one has.
 func (s *Scheduler) NoSlot(text string) string {
-	c := newClass(text)
-	why, free, kept, busy := s.takers(c)
-	switch {
-	case why != "":
-		return why
-	case free:
-		return ""
-	case kept:
-		return "namespace " + c.Namespace +
-			" has its share of the slots: those that are free are kept for other namespaces"
-	case !busy:
-		key, _ := c.QueueKey()
-		return "no worker polls queue " + key.String() + " at the moment"
-	}
-	return "all matching slots are busy"
+	why, _ := s.takers(newClass(text))
+	return why
 }
 
 // NoWorker says which worker runs of a class wait for, empty if there is one that takes them.
 func (s *Scheduler) NoWorker(text string) string {
-	why, _, _, _ := s.takers(newClass(text))
+	why, taken := s.takers(newClass(text))
+	if taken {
+		return ""
+	}
 	return why
 }
 
-// takers looks for workers that take runs of a class: why there is none, whether one has a free slot, whether one has
-// some that it keeps for other namespaces, and whether one is busy.
-func (s *Scheduler) takers(c *class) (why string, free, kept, busy bool) {
+// How near the nearest worker comes to taking a run.
+const (
+	unserved = iota
+	withoutTags
+	withoutSecrets
+	notPolling // it does not ask, and has nothing in hand
+	busy
+	keepsRest // what is free is kept for other namespaces
+	free
+)
+
+// takers says why no worker has a slot for a run of a class, empty if one has, and whether there is one that takes such
+// runs.
+func (s *Scheduler) takers(c *class) (why string, taken bool) {
 	c.space = s.space(c.Namespace)
 	shared := s.shared.Load()
+	nearest := unserved
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	typed, queued, tagged, granted := false, false, false, false
-	key, _ := c.QueueKey()
-	where := "" // said where it is not the usual one
-	if c.Namespace != job.DefaultNamespace {
+	for _, x := range s.sessions {
+		if x.present() && !x.draining {
+			nearest = max(nearest, c.nears(x, shared))
+		}
+	}
+	s.mu.Unlock()
+	who, where := "executor "+string(c.Type), ""
+	none := "no worker has " + who + " enabled"
+	if key, _ := c.QueueKey(); c.Type == job.TypeQueue {
+		who = "queue " + key.String()
+		none = "no worker takes " + who
+	} else if c.Namespace != job.DefaultNamespace { // said where it is not the usual one
 		where = " for namespace " + c.Namespace
 	}
-	for _, x := range s.sessions {
-		if !x.present || x.draining || !takesFrom(x, c) || !takesType(x, c) {
-			continue
-		}
-		typed = true
-		if !takesQueue(x, c) {
-			continue
-		}
-		queued = true
-		if !hasTags(x, c) {
-			continue
-		}
-		tagged = true
-		if !maySee(x, c.Secrets) {
-			continue
-		}
-		granted = true
-		free = free || c.mayTake(x, shared)
-		kept = kept || x.free() > 0
-		busy = busy || x.offers || x.busy() > 0 // one that does not ask and has nothing in hand is not busy
+	var tags []string
+	for _, k := range slices.Sorted(maps.Keys(c.Selector)) {
+		tags = append(tags, k+"="+c.Selector[k])
 	}
+	return []string{
+		unserved:       none + where,
+		withoutTags:    "no worker of " + who + where + " has tags " + strings.Join(tags, ","),
+		withoutSecrets: "no worker that takes this run may have its secrets: " + strings.Join(c.Secrets, ", "),
+		notPolling:     "no worker polls " + who + " at the moment",
+		busy:           "all matching slots are busy",
+		keepsRest: "namespace " + c.Namespace +
+			" has its share of the slots: those that are free are kept for other namespaces",
+		free: "",
+	}[nearest], nearest >= notPolling
+}
+
+// nears says how near a session comes to taking a run of the class.
+func (c *class) nears(x *session, shared bool) int {
 	switch {
-	case c.Type == job.TypeQueue && !queued:
-		why = "no worker takes queue " + key.String()
-	case !typed:
-		why = "no worker has executor " + string(c.Type) + " enabled" + where
-	case !tagged:
-		var want []string
-		for _, k := range slices.Sorted(maps.Keys(c.Selector)) {
-			want = append(want, k+"="+c.Selector[k])
-		}
-		who := "executor " + string(c.Type) + where
-		if c.Type == job.TypeQueue {
-			who = "queue " + key.String()
-		}
-		why = "no worker of " + who + " has tags " + strings.Join(want, ",")
-	case !granted:
-		why = "no worker that takes this run may have its secrets: " + strings.Join(c.Secrets, ", ")
+	case !takesFrom(x, c) || !takesType(x, c) || !takesQueue(x, c):
+		return unserved
+	case !hasTags(x, c):
+		return withoutTags
+	case !maySee(x, c.Secrets):
+		return withoutSecrets
+	case c.mayTake(x, shared):
+		return free
+	case x.free() > 0:
+		return keepsRest
+	case x.offers || x.busy() > 0:
+		return busy
 	}
-	return why, free, kept, busy
+	return notPolling
 }
 
 // WorkerInfo is a session as the leader sees it.
@@ -208,10 +210,12 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]WorkerInfo, 0, len(s.sessions))
+	now, mono := s.o.Clock.Now(), s.o.Clock.Mono()
 	for k, x := range s.sessions {
 		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version,
 			Namespace: x.namespace, Types: x.types, Tags: x.tags,
-			Slots: x.slots - x.ahead, Busy: x.open, LastHeard: x.heardAt, Where: x.where, Waiting: !x.present})
+			Slots: x.slots - x.ahead, Busy: x.open, Where: x.where, Waiting: !x.present(),
+			LastHeard: now.Add(x.heard - mono)})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {
 		if a.Worker != b.Worker {

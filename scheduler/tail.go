@@ -60,7 +60,7 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 		if now-t.asked > tailAgain {
 			t.asked = now
 			c.x.watch = append(c.x.watch, c.ref())
-			c.x.wakePolls()
+			c.x.wakePoll()
 		}
 		end := t.begin + int64(len(t.data))
 		if end > after {
@@ -86,7 +86,7 @@ func (s *Scheduler) Tail(ctx context.Context, worker string, incarnation, fence 
 
 // Output takes what a worker sends of an attempt's output, and says whether anybody wants more.
 func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, error) {
-	from, err := s.callerOf(o.Session)
+	from, err := s.parseSession(o.Session)
 	if err != nil {
 		return job.OutputReply{}, err
 	}
@@ -135,7 +135,7 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 }
 
 // claimLocked is the claim that output is of; nil: it is another worker's.
-func (s *Scheduler) claimLocked(from caller, o *job.Output) (*claim, error) {
+func (s *Scheduler) claimLocked(from job.Session, o *job.Output) (*claim, error) {
 	var a job.Answer
 	return s.namedLocked(from, o.Ref, &a), s.servingLocked()
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -33,11 +34,8 @@ func (s *Scheduler) takeover(ctx context.Context) error {
 	outages := s.outageTexts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mono := s.o.Clock.Mono()
 	for _, x := range claims {
-		x.heard, x.heardAt, x.polled = mono, s.o.Clock.Now(), mono
 		s.addSessionLocked(x)
-		s.inheritLocked(x, mono)
 	}
 	s.version++
 	s.serving = true
@@ -89,28 +87,18 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// inheritLocked gives the claims of an earlier leader a full lease: what their worker did lately is not known here.
-// Their timeouts are those that they were given with, and count from the claim.
-func (s *Scheduler) inheritLocked(x *session, mono time.Duration) {
+// loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet. Each has a
+// full lease: what its worker did lately is not known here. Its timeout is the one that it was given with, and counts
+// from the claim.
+func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
+	out, classes := map[sessionKey]*session{}, map[uint32]job.Class{}
+	mono, lease := s.o.Clock.Mono(), s.leaseTime()
+	if mutant.On(mutant.HalfLease) {
+		lease -= s.o.TTL / 2
+	}
 	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be
 	// believed.
 	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
-	for _, c := range x.claims {
-		s.extendLocked(c, mono)
-		if mutant.On(mutant.HalfLease) {
-			c.until -= s.o.TTL / 2
-			x.ends = min(x.ends, c.until)
-		}
-		if c.timeout <= 0 {
-			c.timeout = time.Duration(job.DefaultTimeout)
-		}
-		c.deadline = max(1, mono+time.Duration(c.claimedAt-wall)*time.Millisecond+c.timeout)
-	}
-}
-
-// loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet.
-func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
-	out, classes := map[sessionKey]*session{}, map[uint32]job.Class{}
 	var from job.RunKey
 	for more := true; more; {
 		more = false
@@ -135,13 +123,14 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 				}
 				x := out[key]
 				if x == nil {
-					x = newSession(key, 0)
-					x.owner = r.Owner
+					x = &session{key: key, owner: r.Owner, heard: mono}
 					out[key] = x
 				}
+				timeout := time.Duration(cmp.Or(max(r.Timeout, 0), time.Duration(job.DefaultTimeout).Milliseconds()))
 				c := &claim{run: k, space: s.space(class.Namespace), fence: r.Fence, attempt: r.Attempt,
-					claimedAt: r.ClaimedAt, canceling: r.Status == job.RunCanceling,
-					timeout: time.Duration(r.Timeout) * time.Millisecond}
+					claimedAt: r.ClaimedAt, inherited: true, canceling: r.Status == job.RunCanceling,
+					until: mono + lease, timeout: timeout * time.Millisecond,
+					deadline: max(1, mono+(time.Duration(r.ClaimedAt-wall)+timeout)*time.Millisecond)}
 				if len(class.Secrets) > 0 {
 					c.unmasked = &unmasked{namespace: class.Namespace, names: class.Secrets}
 				}
