@@ -3,9 +3,7 @@ package client
 import "time"
 
 // Hurry makes a Leader lose patience early: a try may take d, a poll d beyond its wait.
-func (l *Leader) Hurry(d time.Duration) {
-	l.limits = leaderLimits{dial: d, heartbeat: d, report: d, poll: d}
-}
+func (l *Leader) Hurry(d time.Duration) { l.patience = d }
 
 // Current is the URL of the node that answered last.
 func (l *Leader) Current() string {

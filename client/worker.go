@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/internal/keys"
@@ -111,11 +110,6 @@ func (w Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer leader.Close()
-	return w.runWith(ctx, leader)
-}
-
-// runWith is Run, with a leader.
-func (w Worker) runWith(ctx context.Context, leader worker.Leader) error {
 	if w.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -150,7 +144,7 @@ func (w *Worker) leader() (*Leader, error) {
 		return nil, job.Invalid("Concurrency", "", "%d is not between 1 and %d", w.Concurrency, job.MaxWorkerSlots)
 	}
 	if len(w.Addrs) == 0 {
-		w.Addrs = strings.Split(os.Getenv("CARILLON_ADDR"), ",")
+		w.Addrs = []string{os.Getenv("CARILLON_ADDR")}
 	}
 	w.Token = cmp.Or(w.Token, os.Getenv("CARILLON_TOKEN"))
 	if file := os.Getenv("CARILLON_TOKEN_FILE"); file != "" && w.Token == "" {
@@ -160,12 +154,9 @@ func (w *Worker) leader() (*Leader, error) {
 		}
 		w.Token = t.Text()
 	}
-	opts := []LeaderOption{WithQueue(w.Namespace, w.Queue)}
+	opts := []LeaderOption{WithQueue(w.Namespace, w.Queue), WithLeaderHTTPClient(w.HTTPClient)}
 	if w.Token != "" {
 		opts = append(opts, WithLeaderToken(w.Token))
-	}
-	if w.HTTPClient != nil {
-		opts = append(opts, WithLeaderHTTPClient(w.HTTPClient))
 	}
 	l := NewLeader(w.Addrs, opts...)
 	return l, l.addrsErr
