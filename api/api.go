@@ -23,12 +23,11 @@ type Options struct {
 	MaxBody        int64         // of everything but a bulk create; default 1 MiB
 	RequestTimeout time.Duration // default 30 s; a bulk create or an export has it per chunk
 	Bulk           BulkLimits
-	Metrics        http.Handler  // serves /metrics; nil: 404
-	JobMetrics     http.Handler  // serves /metrics/jobs; nil: 404
-	DebugPprof     bool          // serves /debug/pprof/
-	Workers        Workers       // serves the worker protocol; nil: 503
-	MaxPollWait    time.Duration // of a worker's poll; default a minute
-	Cluster        Cluster       // serves membership; nil: 503
+	Metrics        http.Handler // serves /metrics; nil: 404
+	JobMetrics     http.Handler // serves /metrics/jobs; nil: 404
+	DebugPprof     bool         // serves /debug/pprof/
+	Workers        Workers      // serves the worker protocol; nil: 503
+	Cluster        Cluster      // serves membership; nil: 503
 	// Leader is where the HTTP port of the node that leads is, host:port; empty without a leader, or if this node does.
 	// Workers that come to the wrong node are sent there; nil: they have to find it themselves.
 	Leader func() string

@@ -299,7 +299,7 @@ func (z *authorizer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, err := z.identify(r, node, role)
 	if err == nil && node == "" && id.Token != "" { // what a node passes on was counted there
 		var leave func()
-		if leave, err = z.bounds.enter(&id, kindOf(&id, role, body, r.ContentLength)); err == nil {
+		if leave, err = z.bounds.enter(&id, kindOf(&id, role, body)); err == nil {
 			defer leave()
 		}
 	}

@@ -38,13 +38,11 @@ const (
 	RefusedOpen     Refusal = "open"       // too many requests of a token were under way
 	RefusedPolls    Refusal = "polls"      // too many polls of a token waited
 	RefusedStreams  Refusal = "streams"    // too many streams of a token were open
-	RefusedLarge    Refusal = "large"      // too many large messages of a token's workers were under way
 	RefusedJoins    Refusal = "joins"      // too many requests to join, from an address or in all
 	RefusedReads    Refusal = "strangers"  // too many other requests without a token, from an address or in all
 	RefusedGuesses  Refusal = "bad_tokens" // too many tokens from an address were none
-	// The leader says these itself; the first: workers of a token opened sessions too often.
-	RefusedRegistrations Refusal = "registrations"
-	RefusedWorkers       Refusal = "workers" // there were too many workers, of a token or in all
+	// The leader says this itself: there were too many workers, of a token or in all.
+	RefusedWorkers Refusal = "workers"
 	// A node says these itself: too many reads of a token waited for their turn; too many answers waited for their
 	// readers.
 	RefusedExpensive Refusal = "expensive"
@@ -52,9 +50,8 @@ const (
 )
 
 // Refusals are all of them.
-var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedLarge,
-	RefusedJoins, RefusedReads, RefusedGuesses, RefusedRegistrations, RefusedWorkers, RefusedExpensive,
-	RefusedUnread}
+var Refusals = []Refusal{RefusedRequests, RefusedOpen, RefusedPolls, RefusedStreams, RefusedJoins,
+	RefusedReads, RefusedGuesses, RefusedWorkers, RefusedExpensive, RefusedUnread}
 
 const (
 	// DefaultTokenRequests is what a node takes of one token in a second: about half of the creates that a fast disk
@@ -77,9 +74,6 @@ const (
 	maxTokenStreams = 64
 	maxTokenPolls   = 2048
 	maxTokenOpen    = 1024
-	// maxSmallMessage is up to what size messages of workers are not counted. A larger one is in memory as a whole, and
-	// so is one that does not say its size.
-	maxSmallMessage = 64 << 10
 )
 
 // openKind is what a request is counted as while it is under way.
@@ -88,7 +82,6 @@ type openKind uint8
 const (
 	plainRequest openKind = iota
 	workerCall            // neither counted nor limited
-	largeCall             // of a worker
 	openPoll
 	openStream
 	openJoin // of an address: who joins has no token
@@ -96,19 +89,17 @@ const (
 )
 
 var mostOpen = [openKinds]int{plainRequest: maxTokenOpen, openPoll: maxTokenPolls, openStream: maxTokenStreams,
-	largeCall: 256, openJoin: 16} // a large one is in memory as a whole; followers pass joins on to the leader
+	openJoin: 16} // followers pass joins on to the leader
 var refusedOpen = [openKinds]Refusal{plainRequest: RefusedOpen, openPoll: RefusedPolls, openStream: RefusedStreams,
-	largeCall: RefusedLarge, openJoin: RefusedJoins}
+	openJoin: RefusedJoins}
 
-// kindOf is what a request counts as. size is that of its body; negative: it does not say.
-func kindOf(id *Identity, role Role, body bodyKind, size int64) openKind {
+// kindOf is what a request counts as.
+func kindOf(id *Identity, role Role, body bodyKind) openKind {
 	switch {
 	case body.streams():
 		return openStream
 	case role != Worker || id.Role != job.RoleWorker:
 		return plainRequest
-	case size < 0 || size > maxSmallMessage:
-		return largeCall
 	case body.polls():
 		return openPoll
 	}

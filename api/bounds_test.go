@@ -21,7 +21,7 @@ func TestOpenOfAToken(t *testing.T) {
 		most int
 		why  Refusal
 	}{{plainRequest, maxTokenOpen, RefusedOpen}, {openPoll, maxTokenPolls, RefusedPolls},
-		{openStream, maxTokenStreams, RefusedStreams}, {largeCall, 256, RefusedLarge}} {
+		{openStream, maxTokenStreams, RefusedStreams}} {
 		var leave func()
 		for i := range c.most {
 			var err error
@@ -66,7 +66,7 @@ func TestOpenIsForgotten(t *testing.T) {
 func TestKindsOfRoutes(t *testing.T) {
 	worker, viewer := &Identity{Role: job.RoleWorker}, &Identity{Role: job.RoleViewer}
 	for _, rt := range routes() {
-		got := kindOf(worker, rt.role, rt.body, 0)
+		got := kindOf(worker, rt.role, rt.body)
 		want := plainRequest
 		switch rt.path {
 		case prefix + "/workers:poll":
@@ -80,7 +80,7 @@ func TestKindsOfRoutes(t *testing.T) {
 		if got != want {
 			t.Errorf("%s counts as %d, want %d", rt.path, got, want)
 		}
-		if got := kindOf(viewer, rt.role, rt.body, 0); got != plainRequest && got != openStream {
+		if got := kindOf(viewer, rt.role, rt.body); got != plainRequest && got != openStream {
 			t.Errorf("%s of a viewer counts as %d", rt.path, got)
 		}
 	}
@@ -113,33 +113,6 @@ func TestSources(t *testing.T) {
 	}
 	if sourceOf(&http.Request{RemoteAddr: "10.1.2.3:99"}, "n2").IsValid() {
 		t.Error("what a node passes on is counted as the node's")
-	}
-}
-
-// What a worker says is not counted, but for what is large or may be: that is in memory as a whole.
-func TestLargeMessagesOfWorkersCount(t *testing.T) {
-	worker, viewer := &Identity{Role: job.RoleWorker}, &Identity{Role: job.RoleViewer}
-	for _, c := range []struct {
-		id   *Identity
-		role Role
-		body bodyKind
-		size int64
-		want openKind
-	}{
-		{worker, Worker, workerBody, 100, workerCall},
-		{worker, Worker, workerBody, maxSmallMessage, workerCall},
-		{worker, Worker, workerBody, maxSmallMessage + 1, largeCall},
-		{worker, Worker, workerBody, -1, largeCall},
-		{worker, Worker, jsonBody, maxSmallMessage + 1, largeCall},
-		{worker, Worker, pollBody, 100, openPoll},
-		{worker, Worker, pollBody, maxWorkerBody, largeCall},
-		{worker, Viewer, jsonBody, -1, plainRequest},
-		{viewer, Viewer, emptyBody, 0, plainRequest},
-		{viewer, Viewer, streamBody, 0, openStream},
-	} {
-		if got := kindOf(c.id, c.role, c.body, c.size); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/api/lines"
 	"github.com/carillon-scheduler/carillon/api/wire"
 	"github.com/carillon-scheduler/carillon/internal/membudget"
+	"github.com/carillon-scheduler/carillon/internal/sealer"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -38,6 +39,7 @@ type call struct {
 	room    *membudget.Held // for the answer, until it was taken
 	unread  bool            // there was no room for it: others were not read yet
 	turn    turn            // for a read that computes much
+	seal    *sealer.Sealer  // of a worker's token; nil: nothing is sealed
 	pending any             // how far something is that goes on after the answer; nil: it is done
 }
 
@@ -120,9 +122,11 @@ func (c *call) readBody() error {
 		return nil
 	}
 	limit := c.route.most()
-	carried := c.route.way == AsAsked && c.query.Has(queueParam)
-	if limit == defaultMaxBody || carried || c.route.role == Anyone && !c.h.opts.Secure {
+	switch {
+	case limit == defaultMaxBody || c.route.role == Anyone && !c.h.opts.Secure:
 		limit = c.h.opts.MaxBody
+	case c.route.way == AsAsked && c.query.Has(queueParam): // it is carried to the leader
+		limit = min(limit, c.h.opts.MaxBody)
 	}
 	rc := http.NewResponseController(c.w)
 	deadline(rc.SetReadDeadline, c.h.opts.RequestTimeout)

@@ -58,7 +58,7 @@ func (c *call) clusterJoin() error {
 		return err
 	}
 	var rq wire.JoinRequest
-	if _, err := c.readMessage(&rq); err != nil { // not strict: a newer node may say more
+	if err := c.readMessage(&rq); err != nil { // not strict: a newer node may say more
 		return err
 	}
 	switch {
@@ -71,7 +71,7 @@ func (c *call) clusterJoin() error {
 	}
 	r, err := m.Join(c.ctx, rq)
 	if err != nil {
-		return c.workerError(err)
+		return c.leaderError(err)
 	}
 	return c.reply(http.StatusOK, r)
 }
@@ -90,7 +90,7 @@ func (c *call) clusterMoveGroup() error {
 	}
 	out, err := m.MoveGroup(c.ctx, rq)
 	if err != nil {
-		return c.workerError(err)
+		return c.leaderError(err)
 	}
 	return c.reply(http.StatusOK, out)
 }
@@ -120,7 +120,7 @@ func (c *call) member(needed bool, do func(Cluster, context.Context, wire.NodeRe
 		return c.noContent()
 	}
 	if err := do(m, c.ctx, rq); err != nil {
-		return c.workerError(err)
+		return c.leaderError(err)
 	}
 	if c.pending != nil {
 		return c.reply(http.StatusAccepted, c.pending)
@@ -180,7 +180,7 @@ func (c *call) clusterGrow() error {
 	}
 	g, err := m.Grow(c.ctx, rq.Groups)
 	if err != nil {
-		return c.workerError(err)
+		return c.leaderError(err)
 	}
 	return c.reply(http.StatusOK, g)
 }

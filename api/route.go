@@ -35,7 +35,7 @@ const (
 // bodyBytes is how many bytes are read of each kind. A kind without a row has no bound, and does not start.
 var bodyBytes = map[bodyKind]int64{emptyBody: defaultMaxBody, jsonBody: defaultMaxBody, jsonMaybe: defaultMaxBody,
 	patchBody: defaultMaxBody, jsonStream: defaultMaxBody, linesBody: defaultBulkBytes, streamBody: 0, waitBody: 0,
-	workerBody: maxWorkerBody, pollBody: maxWorkerBody}
+	workerBody: maxWorkerBody, pollBody: maxPollBody}
 
 func (k bodyKind) mustBe(path string) {
 	if _, ok := bodyBytes[k]; !ok {

@@ -89,11 +89,11 @@ func rateName(rt *route) string {
 	if rt.role == Worker {
 		role = job.RoleWorker
 	}
-	switch kind := kindOf(&Identity{Role: role}, rt.role, rt.body, 0); kind {
+	switch kind := kindOf(&Identity{Role: role}, rt.role, rt.body); kind {
 	case plainRequest:
 		return string(RefusedRequests)
 	case workerCall:
-		return string(RefusedLarge) // what is small is free
+		return "free"
 	default:
 		return string(refusedOpen[kind])
 	}

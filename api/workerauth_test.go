@@ -21,7 +21,7 @@ type leader struct {
 var (
 	ofN1    = job.Session{Worker: "n1", Serial: 1}.String()
 	itsRun  = job.RunKey{Job: 1, At: 5, Origin: job.OriginManual}
-	itsName = job.ClaimRef{Run: itsRun, Fence: 7}.String()
+	itsName = job.Ref{Run: itsRun, Fence: 7}.Text()
 )
 
 func (l *leader) Poll(_ context.Context, p job.Poll) (job.PollReply, error) {
@@ -113,13 +113,13 @@ func TestTheWorkerOfAToken(t *testing.T) {
 	if p := l.tell(t, other, "heartbeat", beat, nil); p.Code != job.CodeSessionUnknown {
 		t.Errorf("%+v", p)
 	}
-	if p := l.tell(t, other, "heartbeat", `{"runs":[{"fence":9},{"claim":"`+claim+`"}]}`, nil); p.Code != job.CodeForbidden || p.Field != "runs[1].claim" {
+	if p := l.tell(t, other, "heartbeat", `{"runs":[{"fence":9},{"claim":"`+claim+`"}]}`, nil); p.Code != job.CodeForbidden || p.Field != "claim" {
 		t.Errorf("%+v", p)
 	}
 	if p := l.tell(t, other, "output", `{"claim":"`+itsName+`"}`, nil); p.Code != job.CodeForbidden || p.Field != "claim" {
 		t.Errorf("%+v", p)
 	}
-	if p := l.tell(t, other, "poll", `{"worker":"`+strings.Repeat("x", maxTokenWorker+1)+`"}`, nil); p.Code != job.CodeInvalid || p.Field != "worker" {
+	if p := l.tell(t, other, "poll", `{"worker":"`+strings.Repeat("x", maxWorkerName+1)+`"}`, nil); p.Code != job.CodeInvalid || p.Field != "worker" {
 		t.Errorf("%+v", p)
 	}
 	// Who is not asked for a token has no seals either.

@@ -44,7 +44,7 @@ func checkNamespace(s string) *Error {
 		return nil
 	}
 	return Invalid("namespace", "use up to 63 of a-z, 0-9 and -, with a letter or digit first and last",
-		"%q is not the name of a namespace", s)
+		"%.80q is not the name of a namespace", s)
 }
 
 // QueueKey names a queue: two of one name in two namespaces have nothing in common.

@@ -23,6 +23,27 @@ type Ref struct {
 	Run   RunKey `json:"-"` // of a claim that was read
 }
 
+const claimPrefix = "c_"
+
+// Text is the claim as workers see it: c_<run id without its prefix>.<fence>. It names the run too, because two groups
+// may have the same fence. It is a string, because some read JSON numbers as floats and lose digits.
+func (r Ref) Text() string {
+	return claimPrefix + strings.TrimPrefix(r.Run.String(), runPrefix) + "." + strconv.FormatUint(r.Fence, 32)
+}
+
+// ParseClaim reads what Ref.Text wrote.
+func ParseClaim(text string) (Ref, error) {
+	rest, ok := strings.CutPrefix(text, claimPrefix)
+	i := max(strings.LastIndexByte(rest, '.'), 0)
+	run, err := ParseRunKey(runPrefix + rest[:i])
+	fence, wrong := strconv.ParseUint(strings.TrimPrefix(rest[i:], "."), 32, 64)
+	r := Ref{Run: run, Fence: fence}
+	if !ok || err != nil || wrong != nil || r.Text() != text {
+		return Ref{}, errors.New("no poll gave out this claim")
+	}
+	return r, nil
+}
+
 // Poll asks for runs.
 type Poll struct {
 	Session string   `json:"session,omitempty"` // from the last answer; empty: open one
@@ -92,23 +113,23 @@ const (
 
 // Assignment is a committed claim on its way to its worker.
 type Assignment struct {
-	Claim       string
-	Fence       uint64
-	Run         RunKey
-	JobName     string
-	Namespace   string // of the job; empty: the usual one
-	Attempt     int
-	Key         string
-	Type        Type
-	Payload     json.RawMessage
-	Timeout     Duration
-	Delivery    string
-	Traceparent string
-	ClaimedAt   Instant
+	Claim       string          `json:"claim,omitempty"`
+	Fence       uint64          `json:"fence"`
+	Run         RunKey          `json:"-"`
+	JobName     string          `json:"job_name,omitempty"`
+	Namespace   string          `json:"namespace"` // of the job; empty: the usual one
+	Attempt     int             `json:"attempt"`
+	Key         string          `json:"idempotency_key"`
+	Type        Type            `json:"type"`
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	Timeout     Duration        `json:"timeout"`
+	Delivery    string          `json:"delivery"`
+	Traceparent string          `json:"traceparent,omitempty"`
+	ClaimedAt   Instant         `json:"claimed_at"`
 	// Secrets are values that the payload has in it, and that nothing the attempt leaves may show; Hosts are those that
 	// it may talk to on their account, none: any.
-	Secrets []string
-	Hosts   []string
+	Secrets []string `json:"secrets,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
 }
 
 // QueueOf is the queue and the data in the payload of a run of one.
@@ -119,35 +140,24 @@ func (a *Assignment) QueueOf() (p QueuePayload) {
 	return p
 }
 
-// assignmentJSON is an assignment as workers in other languages see it.
+type assignmentFields Assignment // that do not read and write themselves
+
+// assignmentJSON is an assignment as workers in other languages see it: with the run's id, and for a queue its name and
+// data in place of the payload.
 type assignmentJSON struct {
-	Claim       string          `json:"claim,omitempty"`
-	Fence       uint64          `json:"fence"`
-	Type        Type            `json:"type"`
+	assignmentFields
 	RunID       string          `json:"run_id"`
 	JobID       ID              `json:"job_id"`
-	JobName     string          `json:"job_name,omitempty"`
-	Namespace   string          `json:"namespace"`
-	Queue       string          `json:"queue,omitempty"`
 	ScheduledAt Instant         `json:"scheduled_at"`
-	Attempt     int             `json:"attempt"`
-	Key         string          `json:"idempotency_key"`
-	Data        json.RawMessage `json:"data,omitempty"`    // of a run of a queue
-	Payload     json.RawMessage `json:"payload,omitempty"` // of any other
-	Timeout     Duration        `json:"timeout"`
-	Delivery    string          `json:"delivery"`
-	Traceparent string          `json:"traceparent,omitempty"`
-	ClaimedAt   Instant         `json:"claimed_at"`
-	Secrets     []string        `json:"secrets,omitempty"`
-	Hosts       []string        `json:"hosts,omitempty"`
+	Queue       string          `json:"queue,omitempty"`
+	Data        json.RawMessage `json:"data,omitempty"`
 }
 
-// MarshalJSON shows the run's id, and for a queue its name and data in place of the payload.
+// MarshalJSON writes an assignmentJSON.
 func (a Assignment) MarshalJSON() ([]byte, error) {
-	v := assignmentJSON{Claim: a.Claim, Fence: a.Fence, Type: a.Type, RunID: a.Run.String(), JobID: a.Run.Job,
-		JobName: a.JobName, Namespace: cmp.Or(a.Namespace, DefaultNamespace), ScheduledAt: Instant(a.Run.At),
-		Attempt: a.Attempt, Key: a.Key, Payload: a.Payload, Timeout: a.Timeout, Delivery: a.Delivery,
-		Traceparent: a.Traceparent, ClaimedAt: a.ClaimedAt, Secrets: a.Secrets, Hosts: a.Hosts}
+	v := assignmentJSON{assignmentFields: assignmentFields(a), RunID: a.Run.String(), JobID: a.Run.Job,
+		ScheduledAt: Instant(a.Run.At)}
+	v.Namespace = cmp.Or(a.Namespace, DefaultNamespace)
 	if a.Type == TypeQueue {
 		p := a.QueueOf()
 		v.Queue, v.Data, v.Payload = p.Queue, p.Data, nil
@@ -162,22 +172,17 @@ func (a Assignment) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (a *Assignment) UnmarshalJSON(b []byte) error {
 	var v assignmentJSON
-	if err := json.Unmarshal(b, &v); err != nil {
-		return err
+	err := json.Unmarshal(b, &v)
+	if err == nil {
+		v.Run, err = ParseRunKey(v.RunID)
 	}
-	run, err := ParseRunKey(v.RunID)
-	if err != nil {
-		return err
+	if err == nil && v.Type == TypeQueue {
+		v.Payload, err = json.Marshal(QueuePayload{Queue: v.Queue, Data: v.Data})
 	}
-	*a = Assignment{Claim: v.Claim, Fence: v.Fence, Run: run, JobName: v.JobName, Namespace: v.Namespace,
-		Attempt: v.Attempt, Key: v.Key, Type: v.Type, Payload: v.Payload, Timeout: v.Timeout, Delivery: v.Delivery,
-		Traceparent: v.Traceparent, ClaimedAt: v.ClaimedAt, Secrets: v.Secrets, Hosts: v.Hosts}
-	if a.Namespace == DefaultNamespace {
-		a.Namespace = ""
+	if v.Namespace == DefaultNamespace {
+		v.Namespace = ""
 	}
-	if a.Type == TypeQueue {
-		a.Payload, err = json.Marshal(QueuePayload{Queue: v.Queue, Data: v.Data})
-	}
+	*a = Assignment(v.assignmentFields)
 	return err
 }
 
@@ -367,41 +372,6 @@ func ParseSession(text string) (s Session, err error) {
 	}
 	s.Group, s.Worker = uint32(group), string(b)
 	return s, nil
-}
-
-// ClaimRef names a claim among all groups: fences order the claims of one group, and two groups may have the same. To
-// clients it is an opaque string, which also spares those that read JSON numbers as floats from losing digits.
-type ClaimRef struct {
-	Run   RunKey
-	Fence uint64
-}
-
-const claimPrefix = "c_"
-
-// String is the claim as clients see it: c_<run id without its prefix>.<fence>.
-func (c ClaimRef) String() string {
-	return claimPrefix + strings.TrimPrefix(c.Run.String(), runPrefix) + "." + strconv.FormatUint(c.Fence, 32)
-}
-
-var errClaimRef = errors.New("no poll gave out this claim")
-
-// ParseClaimRef reads what ClaimRef.String wrote.
-func ParseClaimRef(s string) (ClaimRef, error) {
-	rest, ok := strings.CutPrefix(s, claimPrefix)
-	i := strings.LastIndexByte(rest, '.')
-	if !ok || i < 0 {
-		return ClaimRef{}, errClaimRef
-	}
-	run, err := ParseRunKey(runPrefix + rest[:i])
-	if err != nil {
-		return ClaimRef{}, errClaimRef
-	}
-	fence, err := strconv.ParseUint(rest[i+1:], 32, 64)
-	c := ClaimRef{Run: run, Fence: fence}
-	if err != nil || c.String() != s {
-		return ClaimRef{}, errClaimRef
-	}
-	return c, nil
 }
 
 // MaxQueueConcurrency is the highest limit that a queue can have.

@@ -9,24 +9,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestClaimRefRoundTrip(t *testing.T) {
+func TestClaimRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := ClaimRef{
+		c := Ref{
 			Run: RunKey{Job: ID(rapid.Uint64Min(1).Draw(t, "job")), At: rapid.Int64().Draw(t, "at"),
 				Origin: rapid.SampledFrom([]Origin{OriginSchedule, OriginManual, OriginBackfill}).Draw(t, "origin")},
 			Fence: rapid.Uint64().Draw(t, "fence"),
 		}
-		if got, err := ParseClaimRef(c.String()); err != nil || got != c {
-			t.Fatalf("%s is read as %+v, %v", c, got, err)
+		if got, err := ParseClaim(c.Text()); err != nil || got != c {
+			t.Fatalf("%+v is read as %+v, %v", c, got, err)
 		}
 	})
-	good := ClaimRef{Run: RunKey{Job: 1, At: 5, Origin: OriginManual}, Fence: math.MaxUint64}
-	if s := good.String(); s != "c_1.5.m.fvvvvvvvvvvvv" {
+	good := Ref{Run: RunKey{Job: 1, At: 5, Origin: OriginManual}, Fence: math.MaxUint64}
+	if s := good.Text(); s != "c_1.5.m.fvvvvvvvvvvvv" {
 		t.Error(s)
 	}
 	for _, bad := range []string{"", "c_", "r_1.5.m", "c_1.5.m", "c_1.5.m.", "c_1.5.m.0.1", "c_1.5.x.1", "c_c_1.5.m.1", "c_1.5.m.-1",
 		"c_1.5.m.01"} {
-		if c, err := ParseClaimRef(bad); err == nil {
+		if c, err := ParseClaim(bad); err == nil {
 			t.Errorf("%q is read as %+v", bad, c)
 		}
 	}

@@ -80,6 +80,22 @@ func CheckFields(data []byte, v any) error {
 	return nil
 }
 
+// Decode reads one JSON value into v, where the sender may be newer or older: it passes over fields that it does not
+// know.
+func Decode(data []byte, v any) error {
+	if err := CheckSize(data, v); err != nil {
+		return err
+	}
+	err := json.Unmarshal(data, v)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(*json.SyntaxError)):
+		return Errorf(CodeMalformed, "send one JSON object", "this is not JSON: %v", err)
+	}
+	return explain(err, data, reflect.TypeOf(v), "")
+}
+
 func explain(err error, data []byte, t reflect.Type, prefix string) *Error {
 	at := blame(data, t)
 	var wrong *json.UnmarshalTypeError

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/api"
 	"github.com/carillon-scheduler/carillon/api/wire"
@@ -64,7 +63,7 @@ func (n *Node) apiOf(g *group) (api.Backend, api.Options) {
 		Logger: c.Logger, Version: c.Version, NodeID: c.NodeID, Refused: n.refused.Add,
 		Metrics: n.meters.Handler(), JobMetrics: meters.Jobs(http.HandlerFunc(n.route)), DebugPprof: c.DebugPprof,
 		Workers: g.service.Workers(), Cluster: n.members,
-		MaxPollWait: c.Machine.Pace.Of(time.Minute), Leader: g.tracker.Addr, Hosts: n.names(),
+		Leader: g.tracker.Addr, Hosts: n.names(),
 		Secure: c.Secure, Groups: n.jobGroups,
 		SessionKeys: func() ([][]byte, error) { return n.security.SessionKeys(n.group.store.Info().ClusterID) },
 	}

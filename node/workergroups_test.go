@@ -155,7 +155,7 @@ func TestPullOfAGroup(t *testing.T) {
 		session, runs = r.Session, r.Runs
 		return len(runs) > 0
 	})
-	if c, err := job.ParseClaimRef(runs[0].Claim); err != nil || c.Run.Job != j.ID {
+	if c, err := job.ParseClaim(runs[0].Claim); err != nil || c.Run.Job != j.ID {
 		t.Errorf("claim %s of job %s: %v", runs[0].Claim, j.ID, err)
 	}
 	if a := n.complete(runs[0]); a.Status != job.StatusOK {

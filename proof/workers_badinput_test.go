@@ -169,7 +169,7 @@ func TestWorkersBadInput(t *testing.T) {
 	t.Run("not your run", func(t *testing.T) {
 		unchanged(t, func() {
 			x, guess := d.session("x"), a
-			guess.Claim = job.ClaimRef{Run: a.Run, Fence: a.Fence + 5}.String()
+			guess.Claim = job.Ref{Run: a.Run, Fence: a.Fence + 5}.Text()
 			for verb, more := range map[string]string{"heartbeat": "", "report": `,"outcome":"succeeded"`} {
 				byFence := fmt.Sprintf(`{"fence":%d%s}`, a.Fence, more)
 				for _, got := range d.answers("mail", verb, x, ref(a, more), byFence) {

@@ -120,7 +120,7 @@ func world(t testing.TB) *scene {
 	if len(dead.Dead) != 2 || page.NextCursor == "" {
 		t.Fatalf("%+v, %+v", dead, page)
 	}
-	w.names = strings.NewReplacer("$session", text(t, w.worker.Session), "$claim", text(t, job.ClaimRef{Run: open.Run, Fence: open.Fence}.String()),
+	w.names = strings.NewReplacer("$session", text(t, w.worker.Session), "$claim", text(t, job.Ref{Run: open.Run, Fence: open.Fence}.Text()),
 		"$run", open.Run.String(), "$fence", fmt.Sprint(open.Fence), "$cursor", page.NextCursor,
 		"$dead1", fmt.Sprint(dead.Dead[1].Seq), "$dead2", fmt.Sprint(dead.Dead[0].Seq), "$queue", fmt.Sprint(queue.Version))
 	return w

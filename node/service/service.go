@@ -96,16 +96,15 @@ type Service struct {
 
 	creates atomic.Pointer[batcher] // of the newest leadership
 
-	opening *ratelimit.Limiter[string] // of sessions, by token
-	turns   *ratelimit.Turns[string]
-	caught  caught
+	turns  *ratelimit.Turns[string]
+	caught caught
 }
 
 var _ api.Backend = (*Service)(nil)
 
 // New makes the service of a node whose raft runs.
 func New(o Options) *Service {
-	b := &Service{o: o, copies: newCopies(o.Statfs), opening: newOpening()}
+	b := &Service{o: o, copies: newCopies(o.Statfs)}
 	turns := insight.NewTurns(o.Secure)
 	if o.Control != nil { // the groups of a node share its processors
 		turns = o.Control.turns

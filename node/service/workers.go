@@ -3,8 +3,6 @@ package service
 import (
 	"context"
 
-	"github.com/carillon-scheduler/carillon/api"
-	"github.com/carillon-scheduler/carillon/internal/ratelimit"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/scheduler"
 )
@@ -15,29 +13,7 @@ type Workers struct{ b *Service }
 // Workers serves the worker protocol.
 func (b *Service) Workers() Workers { return Workers{b} }
 
-const (
-	// openRate is how many sessions a second the workers of one token may open when they have used up openBurst: for
-	// each the leader asks the other voters. All workers that a token may have come back at once, and more than once:
-	// the last leader was lost, and the one before.
-	openRate  = 64
-	openBurst = 4 * scheduler.MaxTokenSessions
-	// maxOpening is how many tokens are remembered for that.
-	maxOpening = 1 << 14
-)
-
-func newOpening() *ratelimit.Limiter[string] {
-	return ratelimit.New[string](openRate, openBurst, maxOpening)
-}
-
-// Poll bounds how often the workers of a token open sessions.
 func (s Workers) Poll(ctx context.Context, p job.Poll) (job.PollReply, error) {
-	id := api.IdentityOf(ctx)
-	if id != nil && id.Token != "" && p.Session == "" && p.Secret != "" && s.b.opening.Take(id.Token) > 0 {
-		s.b.o.Refused(api.RefusedRegistrations, id.Name)
-		return job.PollReply{}, job.Errorf(job.CodeTooManyRequests,
-			"find out which worker keeps opening sessions, or revoke the token",
-			"workers of the token %s open more than %d sessions a second", id.Name, openRate)
-	}
 	return serve(ctx, s, p, true, (*scheduler.Scheduler).Poll)
 }
 
