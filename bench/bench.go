@@ -101,11 +101,15 @@ func (b *Bench) target(ctx context.Context) (t target, err error) {
 		return t, err
 	}
 	queues := queuesOf(len(s.Groups) - 1)
-	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots, b.o.Target == TargetPull, queues)
+	named := queues // in the calls of the workers
+	if b.o.Target != TargetQueue {
+		named = nil
+	}
+	w, err := startCrew(b.cluster, dir, b.o.Workers, b.o.Slots, named)
 	if err != nil {
 		return t, err
 	}
-	if b.o.Target != TargetPull { // a pull worker has no session before there is a queue
+	if b.o.Target != TargetQueue { // such a worker has no session before there is a queue
 		if err := b.registered(ctx, w); err != nil {
 			w.stop()
 			return t, err

@@ -31,9 +31,9 @@ type effect struct {
 
 // The targets of runs.
 const (
-	TargetNoop = "noop"  // workers in processes of their own that answer at once
-	TargetPull = "queue" // the same with the pull API for any language, in JSON
-	TargetHTTP = "http"  // a local HTTP server, called by the nodes' own workers
+	TargetNoop  = "noop"  // workers in processes of their own that answer at once
+	TargetQueue = "queue" // the same, with a simple worker for each queue as anybody may write one
+	TargetHTTP  = "http"  // a local HTTP server, called by the nodes' own workers
 )
 
 // webTarget is a local server that answers at once and remembers what it was asked.
@@ -85,14 +85,14 @@ type crew struct {
 	files   []string
 }
 
-func startCrew(c *Cluster, dir string, n, slots int, pull bool, queues []string) (*crew, error) {
+func startCrew(c *Cluster, dir string, n, slots int, queues []string) (*crew, error) {
 	w := &crew{}
 	for i := range n {
 		name := fmt.Sprintf("bench-%d", i)
 		file := filepath.Join(dir, name+".effects")
 		args := []string{"bench", "worker", "--name", name, "--slots", fmt.Sprint(slots), "--effects", file}
-		if pull {
-			args = append(args, "--pull", "--queues", strings.Join(queues, ","))
+		if len(queues) > 0 {
+			args = append(args, "--queues", strings.Join(queues, ","))
 		}
 		if c.token != "" {
 			args = append(args, "--token-file", c.token)
@@ -136,8 +136,7 @@ type WorkerOptions struct {
 	Slots   int
 	Join    []string
 	Effects string   // file for what it did
-	Pull    bool     // by the pull API
-	Queues  []string // that it polls by that
+	Queues  []string // whose runs it takes, with calls that name the queue; none: those of all, by the groups' leaders
 	Token   string   // of a secure cluster
 }
 
@@ -159,8 +158,8 @@ func queuesOf(groups int) []string {
 
 // RunWorker is the process of such a worker. What it was given is written down when it ends.
 func RunWorker(ctx context.Context, o WorkerOptions) error {
-	if o.Pull {
-		return runPull(ctx, o)
+	if len(o.Queues) > 0 {
+		return takeByQueue(ctx, o)
 	}
 	var opts []client.LeaderOption
 	if o.Token != "" {
@@ -178,11 +177,11 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 	return errors.Join(err, r.write(o.Effects))
 }
 
-// runPull is a worker by queues: what it polled it reports, in one call each.
-func runPull(ctx context.Context, o WorkerOptions) error {
+// takeByQueue is a worker by queues: what a poll brought it reports, in one call each.
+func takeByQueue(ctx context.Context, o WorkerOptions) error {
 	r := &recorder{}
 	var all sync.WaitGroup
-	for i := range pullLoops * len(o.Queues) {
+	for i := range pollsPerQueue * len(o.Queues) {
 		opts := []client.LeaderOption{client.WithQueue("", o.Queues[i%len(o.Queues)])}
 		if o.Token != "" {
 			opts = append(opts, client.WithLeaderToken(o.Token))
@@ -198,7 +197,7 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 					time.Sleep(100 * time.Millisecond)
 					continue
 				}
-				r.pulled(l, got)
+				r.work(l, got)
 				q.Session, q.Worker = got.Session, ""
 			}
 		})
@@ -207,11 +206,11 @@ func runPull(ctx context.Context, o WorkerOptions) error {
 	return r.write(o.Effects)
 }
 
-// pullLoops is how many polls such a worker has on their way.
-const pullLoops = 2
+// pollsPerQueue is how many polls such a worker has on their way for a queue.
+const pollsPerQueue = 2
 
-// pulled does the work of some runs and reports it, until that is accepted.
-func (r *recorder) pulled(l *client.Leader, got job.PollReply) {
+// work does the work of some runs and reports it, until that is accepted.
+func (r *recorder) work(l *client.Leader, got job.PollReply) {
 	report := job.Report{Session: got.Session}
 	for _, a := range got.Runs {
 		res := r.Run(context.Background(), a)

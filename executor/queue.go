@@ -14,7 +14,7 @@ func init() {
 		Kind: job.Kind{Type: job.TypeQueue, Check: job.CheckQueue, Schema: queueSchema,
 			Secrets: map[string]job.SecretPlace{"data": job.SecretInData}},
 		Submit: []Choice{{
-			Flag: Flag{Name: "queue", Help: "put runs into this queue for pull workers"},
+			Flag: Flag{Name: "queue", Help: "put runs into this queue, for the workers that take them from it"},
 			With: []Flag{dataFlag},
 			Payload: func(in Input) (any, error) {
 				data, err := in.JSON("data")

@@ -118,7 +118,7 @@ func (f *flags) duration(o *bench.Options, d time.Duration) {
 
 func (f *flags) target(o *bench.Options) {
 	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
-		"noop: worker processes that answer at once; queue: the same through the pull API; http: a local server")
+		"noop: worker processes that answer at once; queue: the same with calls that name a queue; http: a local server")
 	f.workers(o)
 }
 
@@ -285,7 +285,7 @@ func (a *App) inDir(o *bench.Options,
 
 // valid refuses what there is nothing to measure with. c says which flags the scenario has.
 func valid(c *cobra.Command, o *bench.Options) error {
-	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetPull, bench.TargetHTTP}, o.Target) {
+	if o.Target != "" && !slices.Contains([]string{bench.TargetNoop, bench.TargetQueue, bench.TargetHTTP}, o.Target) {
 		return job.Invalid("--target", "use noop, queue or http", "there is no target %q", o.Target)
 	}
 	if o.Idle < 0 {
@@ -354,8 +354,7 @@ func (a *App) workerCmd() *cobra.Command {
 	c.Flags().StringVar(&o.Name, "name", "", "name of the worker")
 	c.Flags().IntVar(&o.Slots, "slots", 4096, "how many runs it takes at once")
 	c.Flags().StringSliceVar(&o.Join, "join", nil, "addresses of nodes")
-	c.Flags().BoolVar(&o.Pull, "pull", false, "by the pull API")
-	c.Flags().StringSliceVar(&o.Queues, "queues", nil, "what it polls by that")
+	c.Flags().StringSliceVar(&o.Queues, "queues", nil, "only runs of these queues, which each call names")
 	c.Flags().StringVar(&o.Effects, "effects", "", "file for what it did")
 	return c
 }

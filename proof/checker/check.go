@@ -389,9 +389,6 @@ func (c *checker) handed() {
 				h.Fence, first.Worker, first.Attempt, first.Key, h.Worker, h.Attempt, h.Run, h.Key)
 		}
 		said[h.Fence] = h
-		if h.Refused {
-			continue
-		}
 		p := process{h.Worker, h.Incarnation}
 		if h.Term < terms[p] {
 			c.bad(RuleTerm, l, h.Run.At, "%s took an assignment of term %d at %s, after one of term %d",

@@ -152,13 +152,6 @@ func TestRules(t *testing.T) {
 			s.in.Handed[2].Term = 1
 			return s.end(3)
 		}, RuleTerm},
-		{"and refused", nil, func(s *scene) *Input {
-			runs(s, 1, 3)
-			h := s.in.Handed[2]
-			h.Term, h.Refused = 1, true
-			s.in.Handed = append(s.in.Handed, h)
-			return s.end(3)
-		}, ""},
 
 		// Overlap.
 		{"skipped by an open run", nil, func(s *scene) *Input {

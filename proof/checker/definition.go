@@ -15,7 +15,7 @@ import (
 // Received is what a worker was given to do with an attempt.
 type Received struct {
 	Type     job.Type
-	Payload  json.RawMessage // of a pulled run: as its job's payload would say it
+	Payload  json.RawMessage // of a run of a queue: as its job's payload would say it
 	Timeout  job.Duration
 	Delivery string
 }

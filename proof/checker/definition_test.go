@@ -103,7 +103,7 @@ func TestTimeoutOfTheClaim(t *testing.T) {
 			s := newScene(func(s *job.Spec) {
 				s.Timeout, s.Retry = job.Duration(tt.before), job.Retry{MaxRetries: &retries, Backoff: job.BackoffImmediate}
 			})
-			s.in.Pull = []string{worker}
+			s.in.QueueWorkers = []string{worker}
 			s.attempt(sched(minute(1)), 1, worker, minute(1), tt.took, TimedOut, job.RunFailed, job.ReasonTimeout)
 			s.update(minute(1)+3000, func(s *job.Spec) { s.Timeout = job.Duration(tt.now) })
 			s.attempt(sched(minute(1)), 2, worker, minute(1)+tt.took+10, 1000, Succeeded, job.RunSucceeded, 0)

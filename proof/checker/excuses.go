@@ -9,11 +9,11 @@ import (
 
 // patience is how long a worker must be silent before it may lose its runs: it gives up by itself two thirds of a TTL
 // after it sent the last heartbeat that was answered, and it sends one every fifth. The next one may have been on its
-// way when the silence began, there or back. That of a pull worker goes through a node that passes it on, and its fifth
-// counts from the answer to the one before.
+// way when the silence began, there or back. That of a queue worker goes through a node that passes it on, and its
+// fifth counts from the answer to the one before.
 func (c *checker) patience(worker string) int64 {
 	ways := int64(2)
-	if c.pulls(worker) {
+	if c.byQueue(worker) {
 		ways = 8
 	}
 	return c.ttl*2/3 - c.ttl/5 - ways*c.latency - c.clock
@@ -40,11 +40,12 @@ func (c *checker) excused(a *attempt) bool {
 	mine := func(f Fault) bool { return f.Node == a.Worker || f.Peer == a.Worker }
 	others := func(g Fault) bool { return mine(g) || g.Kind == FaultKill || g.Kind == FaultLeader || c.led(g) }
 	matters := func(f Fault) bool { return mine(f) || c.led(f) }
-	if c.pulls(a.Worker) {
-		// It has no session: it reaches the leader through any node, and each of its runs has a lease of its own that
-		// is extended several times a lease. Whatever kept nodes from passing on its calls for long enough is an
-		// excuse, unless it is about another pull worker.
-		others = func(g Fault) bool { return g.Kind != FaultClock && (mine(g) || !c.pulls(g.Node) && !c.pulls(g.Peer)) }
+	if c.byQueue(a.Worker) {
+		// It reaches the leader through any node. Whatever kept nodes from passing on its calls for long enough is an
+		// excuse, unless it is about another queue worker.
+		others = func(g Fault) bool {
+			return g.Kind != FaultClock && (mine(g) || !c.byQueue(g.Node) && !c.byQueue(g.Peer))
+		}
 		matters = others
 	}
 	for _, f := range c.in.Faults {
@@ -55,11 +56,11 @@ func (c *checker) excused(a *attempt) bool {
 			if c.ended(f, a, claimed, to, others) {
 				return true
 			}
-			if !c.pulls(a.Worker) {
+			if !c.byQueue(a.Worker) {
 				continue
 			}
 		}
-		if f.Kind == FaultPause || f.Kind == FaultCut || f.Kind == FaultLink || c.pulls(a.Worker) {
+		if f.Kind == FaultPause || f.Kind == FaultCut || f.Kind == FaultLink || c.byQueue(a.Worker) {
 			if from, until := c.trouble(f, others); until-from >= patience && claimed <= until+takeover &&
 				to >= from+patience {
 				return true

@@ -47,7 +47,7 @@ func TestHeartbeatOnItsWay(t *testing.T) {
 	const ttl = 6 * time.Second // a worker that hears nothing for 2.8 s may have given up
 	for name, tc := range map[string]struct {
 		latency time.Duration
-		pull    []string
+		queues  []string
 		stopped int64 // after the leader stood still
 		want    Rule
 	}{
@@ -61,7 +61,7 @@ func TestHeartbeatOnItsWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(nil)
-			s.in.TTL, s.in.Latency, s.in.Pull = ttl, tc.latency, tc.pull
+			s.in.TTL, s.in.Latency, s.in.QueueWorkers = ttl, tc.latency, tc.queues
 			s.fault(FaultPause, "n3", minute(1)+1000, minute(1)+7000)
 			s.in.Faults[0].Led = []uint32{0}
 			s.attempt(sched(minute(1)), 1, "w1", minute(1), 1000+tc.stopped, Canceled, job.RunFailed, job.ReasonNone)

@@ -20,7 +20,7 @@ func TestNamespaces(t *testing.T) {
 		{"handed to another and not begun", func(s *scene) {
 			s.in.Namespaces = map[string]string{"p1": "team-b"}
 			h := s.in.Handed[0]
-			h.Worker, h.Refused = "p1", true
+			h.Worker = "p1"
 			s.in.Handed = append(s.in.Handed, h)
 		}, true},
 		{"shown elsewhere", func(s *scene) { s.job().Namespace = "team-b" }, true},

@@ -323,10 +323,10 @@ func (c *checker) failed(say func(Rule, string, ...any), l *life, a *attempt) {
 	case e.Outcome == Failed, e.Outcome == Permanent && a.Status == job.RunDead:
 	case e.Outcome == TimedOut:
 		if a.Reason != job.ReasonTimeout &&
-			!(c.pulls(a.Worker) && c.clocksWrong(int64(a.ClaimedAt), int64(a.FinishedAt))) {
+			!(c.byQueue(a.Worker) && c.clocksWrong(int64(a.ClaimedAt), int64(a.FinishedAt))) {
 			say(RuleOutcome, "it ran into its timeout, and is recorded as %s (%s)", a.Status, a.Reason)
 		}
-	case c.pulls(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // its leader told it so first
+	case c.byQueue(a.Worker) && a.Reason == job.ReasonTimeout && c.overdue(l, a): // its leader told it so first
 	case c.unheard(l, a):
 	case e.Outcome == Canceled || e.Outcome == Cut:
 		if !c.excused(a) {

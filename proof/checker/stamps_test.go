@@ -48,7 +48,7 @@ func TestStampBehind(t *testing.T) {
 func TestRecordOfAHold(t *testing.T) {
 	const last, ended = 39_000, 52_000 // after the claim: the last stamp, and the end of the attempt
 	timeout := func(s *scene) {
-		s.in.Pull = []string{"p1"}
+		s.in.QueueWorkers = []string{"p1"}
 		s.attempt(sched(minute(1)), 1, "p1", minute(1), ended, Canceled, job.RunDead, job.ReasonTimeout)
 	}
 	success := func(s *scene) {

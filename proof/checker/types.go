@@ -13,14 +13,14 @@ import (
 // All times are milliseconds of one clock, the observer's. Where a node stamps by another one, ClockError says how far
 // apart the two may be; a simulation with one clock leaves it zero.
 type Input struct {
-	Group   uint32                       // what was seen is of this one; faults are of all
-	Calls   []Call                       // in any order
-	Faults  []Fault                      // in any order
-	Outages []Outage                     // every outage that a takeover committed, also those pruned since
-	Effects []Effect                     // every attempt that a worker started
-	Handed  []Handed                     // optional: every assignment that reached a worker, each time
-	Pull    []string                     // optional: the names of pull workers
-	Tags    map[string]map[string]string // optional: the tags of each worker, if those do not change
+	Group        uint32                       // what was seen is of this one; faults are of all
+	Calls        []Call                       // in any order
+	Faults       []Fault                      // in any order
+	Outages      []Outage                     // every outage that a takeover committed, also those pruned since
+	Effects      []Effect                     // every attempt that a worker started
+	Handed       []Handed                     // optional: every assignment that reached a worker, each time
+	QueueWorkers []string                     // optional: workers that name a queue in each call
+	Tags         map[string]map[string]string // optional: the tags of each worker, if those do not change
 	// Namespaces are those of the workers that take runs of one only; optional.
 	Namespaces map[string]string
 	// Takeovers are all leaderships; optional, and with it goes the rule about inherited leases.
@@ -214,7 +214,6 @@ type Handed struct {
 	Attempt     int
 	Key         string
 	At          job.Instant
-	Refused     bool      // the worker did not take it: it knows the fence, or has a session with a higher term
 	Got         *Received // optional
 }
 

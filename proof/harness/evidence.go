@@ -258,7 +258,7 @@ func Outages(logs ...[]byte) (out []checker.Outage, err error) {
 	return slices.Compact(out), nil
 }
 
-// TokenOf is the token of a job: the path of the URL that it calls, or that its data has for a pull worker.
+// TokenOf is the token of a job: the path of the URL that it calls, or that its data has for a worker of a queue.
 func TokenOf(payload json.RawMessage) string {
 	var p struct {
 		URL  string

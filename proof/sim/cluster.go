@@ -21,20 +21,20 @@ import (
 
 // cluster is a simulated cluster and everything around it.
 type cluster struct {
-	seed    uint64
-	o       options
-	p       *plan
-	t       *times
-	net     *network.Network
-	rec     *recorder
-	logs    *logs
-	servers []*server
-	workers []*workman
-	pullers []*puller
-	clients []*client.Client // one a node
-	http    *http.Client
-	hooks   *http.Server        // receives notifications
-	forms   map[string][]string // by node: the addresses that it is to form a cluster with; nil: n1 begins it
+	seed         uint64
+	o            options
+	p            *plan
+	t            *times
+	net          *network.Network
+	rec          *recorder
+	logs         *logs
+	servers      []*server
+	workers      []*workman
+	queueWorkers []*queueWorker
+	clients      []*client.Client // one a node
+	http         *http.Client
+	hooks        *http.Server        // receives notifications
+	forms        map[string][]string // by node: the addresses that it is to form a cluster with; nil: n1 begins it
 
 	bg     sync.WaitGroup // processes and their supervisors
 	ending atomic.Bool
@@ -92,8 +92,8 @@ func newCluster(p *plan, dir string, l *logs) *cluster {
 	if n := len(c.workers); p.o.kept && n > 1 {
 		c.workers[n-1].space = otherSpace
 	}
-	for i, pl := range p.o.pullers {
-		c.pullers = append(c.pullers, newPuller(c, i, pl))
+	for i, pl := range p.o.queueWorkers {
+		c.queueWorkers = append(c.queueWorkers, newQueueWorker(c, i, pl))
 	}
 	c.receive(c.net.Host("hooks"))
 	here := c.net.Host("client")
@@ -133,7 +133,7 @@ func (c *cluster) up() bool {
 	for _, w := range c.workers {
 		w.start()
 	}
-	for _, p := range c.pullers {
+	for _, p := range c.queueWorkers {
 		p.start()
 	}
 	return c.eventually(3*time.Hour+20*c.o.members.Interval, "all nodes are voters", func(ctx context.Context) error {
@@ -214,7 +214,7 @@ func (c *cluster) down() {
 	for _, w := range c.workers {
 		wg.Go(func() { w.end() })
 	}
-	for _, p := range c.pullers {
+	for _, p := range c.queueWorkers {
 		wg.Go(func() { p.end() })
 	}
 	wg.Wait()

@@ -148,8 +148,8 @@ func retried(p *plan, rng *rand.Rand) {
 // edits: what attempts are made of changes all the time, while workers of both kinds have them in hand, do not hear of
 // them at once, and leaders change.
 func edits(p *plan, rng *rand.Rand) {
-	p.o.ttl, p.o.workers, p.o.onlyPull = 15*time.Second, 2, true
-	p.o.pullers = []plannedPuller{{queue: queueNames[0], hands: 6}, {queue: queueNames[0], hands: 6}}
+	p.o.ttl, p.o.workers, p.o.onlyByQueue = 15*time.Second, 2, true
+	p.o.queueWorkers = []plannedQueueWorker{{queue: queueNames[0], hands: 6}, {queue: queueNames[0], hands: 6}}
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	p.steady(4, 10*time.Second, 6*time.Second, 15*time.Second,
 		func(s *job.Spec) { s.Type, s.Payload = job.TypeQueue, queue })
@@ -163,7 +163,7 @@ func edits(p *plan, rng *rand.Rand) {
 	for i := range 9 {
 		at := time.Duration(15+30*i) * time.Second
 		p.faults = append(p.faults,
-			plannedFault{at: at, kind: pick(rng, "deaf-puller", "cut-worker", "cut-worker"), a: i % 2,
+			plannedFault{at: at, kind: pick(rng, "deaf-queue-worker", "cut-worker", "cut-worker"), a: i % 2,
 				lasts: between(rng, 8*time.Second, 10*time.Second), x: rng.Uint64()},
 			plannedFault{at: at + between(rng, 4*time.Second, 6*time.Second),
 				kind: pick(rng, "kill-leader", "transfer", "swing"), b: rng.IntN(p.o.nodes), lasts: 3 * time.Second,

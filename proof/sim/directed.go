@@ -20,7 +20,7 @@ var directed = map[string]func(*plan, *rand.Rand){
 	"backlog":     backlog,
 	"swings":      swings,
 	"racing":      racing,
-	"late-pull":   latePull,
+	"late-queue":  lateQueue,
 	"wrong-clock": wrongClock,
 	"drift":       drift,
 	"low-disk":    lowDisk,
@@ -142,8 +142,8 @@ func lateLeader(p *plan, rng *rand.Rand) {
 // kind can reach. Another one is elected, which hears nothing of these workers and gives their runs to others.
 func deafLeader(p *plan, rng *rand.Rand) {
 	p.o.ttl = 15 * time.Second
-	p.o.pullers = slices.Repeat([]plannedPuller{{queue: queueNames[0], hands: 4}}, 3)
-	p.o.onlyPull = true
+	p.o.queueWorkers = slices.Repeat([]plannedQueueWorker{{queue: queueNames[0], hands: 4}}, 3)
+	p.o.onlyByQueue = true
 	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second,
 		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 	p.steady(3, 20*time.Second, 30*time.Second, 60*time.Second, func(s *job.Spec) {
@@ -189,11 +189,11 @@ func racing(p *plan, rng *rand.Rand) {
 		func(s *job.Spec) { s.Workers = map[string]string{"pool": "remote"} })
 }
 
-// latePull: pull workers are cut off, or do not hear the answers to their polls, for a little longer than a lease. What
-// they ended meanwhile, and what they were given, is late: another worker has it.
-func latePull(p *plan, rng *rand.Rand) {
-	p.o.ttl, p.o.workers, p.o.onlyPull = 6*time.Second, 0, true
-	p.o.pullers = slices.Repeat([]plannedPuller{{queue: queueNames[0], hands: 4}}, 3)
+// lateQueue: queue workers are cut off, or do not hear the answers to their polls, for a little longer than a lease.
+// What they ended meanwhile, and what they were given, is late: another worker has it.
+func lateQueue(p *plan, rng *rand.Rand) {
+	p.o.ttl, p.o.workers, p.o.onlyByQueue = 6*time.Second, 0, true
+	p.o.queueWorkers = slices.Repeat([]plannedQueueWorker{{queue: queueNames[0], hands: 4}}, 3)
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	p.steady(5, 8*time.Second, time.Second, 12*time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, queue
@@ -206,18 +206,18 @@ func latePull(p *plan, rng *rand.Rand) {
 	for i := range 13 {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second),
-				kind: []string{"cut-puller", "deaf-puller"}[i%2], a: i % 3,
+				kind: []string{"cut-queue-worker", "deaf-queue-worker"}[i%2], a: i % 3,
 				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 	// A worker that holds nothing sends no heartbeats, and so waits longer for a late answer to its poll.
-	other := plannedPuller{queue: queueNames[1], hands: 1}
-	p.o.pullers = append(p.o.pullers, other, other)
+	other := plannedQueueWorker{queue: queueNames[1], hands: 1}
+	p.o.queueWorkers = append(p.o.queueWorkers, other, other)
 	p.steady(2, 9*time.Second, 100*time.Millisecond, time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[1]))
 	})
 	for i := range 13 {
 		p.faults = append(p.faults,
-			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-puller",
+			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-queue-worker",
 				a:     3 + i%2,
 				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}

@@ -51,8 +51,9 @@ func (c *cluster) inflict(f plannedFault) {
 		}
 		c.inflictWorker(c.workers[f.a%len(c.workers)], kind[:len(kind)-len("-worker")], f, rng)
 		return
-	case "kill-puller", "cut-puller", "stop-puller", "pause-puller", "deaf-puller", "mute-puller", "lag-puller":
-		c.inflictPuller(c.pullers[f.a%len(c.pullers)], kind[:len(kind)-len("-puller")], f, rng)
+	case "kill-queue-worker", "cut-queue-worker", "stop-queue-worker", "pause-queue-worker", "deaf-queue-worker",
+		"mute-queue-worker", "lag-queue-worker":
+		c.inflictQueueWorker(c.queueWorkers[f.a%len(c.queueWorkers)], kind[:len(kind)-len("-queue-worker")], f, rng)
 		return
 	}
 	done := true
@@ -73,7 +74,7 @@ func (c *cluster) inflict(f plannedFault) {
 		for _, w := range c.workers {
 			side[w.name] = rng.IntN(2) == 0
 		}
-		for _, p := range c.pullers {
+		for _, p := range c.queueWorkers {
 			side[p.name] = rng.IntN(2) == 0
 		}
 		c.split(side, f.lasts, rng)
@@ -253,7 +254,7 @@ func (c *cluster) hosts() []*network.Host {
 	for _, w := range c.workers {
 		out = append(out, w.host)
 	}
-	for _, p := range c.pullers {
+	for _, p := range c.queueWorkers {
 		out = append(out, p.host)
 	}
 	return out

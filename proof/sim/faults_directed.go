@@ -79,7 +79,7 @@ func (c *cluster) deafLeader(f plannedFault) bool {
 		return false
 	}
 	old := c.servers[i]
-	side := []*network.Host{old.host, c.workers[f.a%len(c.workers)].host, c.pullers[f.a%len(c.pullers)].host}
+	side := []*network.Host{old.host, c.workers[f.a%len(c.workers)].host, c.queueWorkers[f.a%len(c.queueWorkers)].host}
 	var others []*network.Host
 	for _, s := range c.servers {
 		if s != old {

@@ -47,8 +47,8 @@ func (c *cluster) settle() bool {
 			}
 			registered := 0
 			for _, w := range s.Workers {
-				pulls := slices.ContainsFunc(c.pullers, func(p *puller) bool { return p.name == w.Worker })
-				if !pulls { // those have a session only while they poll or have something in hand
+				byQueue := slices.ContainsFunc(c.queueWorkers, func(p *queueWorker) bool { return p.name == w.Worker })
+				if !byQueue { // those have a session only while they poll or have something in hand
 					registered++
 				}
 			}
@@ -154,9 +154,9 @@ func (c *cluster) seen() (in checker.Input) {
 		in.Tags[w.name] = w.tags
 		in.Namespaces[w.name] = w.space
 	}
-	for _, p := range c.pullers {
+	for _, p := range c.queueWorkers {
 		in.Tags[p.name] = remoteTags
-		in.Pull = append(in.Pull, p.name)
+		in.QueueWorkers = append(in.QueueWorkers, p.name)
 		in.Namespaces[p.name] = cmp.Or(p.space, job.DefaultNamespace)
 	}
 	return in

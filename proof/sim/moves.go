@@ -23,8 +23,8 @@ func (p *plan) moveCalls(rng *rand.Rand) {
 func (p *plan) move(rng *rand.Rand, s *job.Spec) {
 	s.Type, s.Workers = pick(rng, job.TypeHTTP, job.TypeShell, job.TypeQueue), nil
 	queue := pick(rng, queueNames...)
-	if p.o.onlyPull && s.Type == job.TypeQueue {
-		i := slices.IndexFunc(p.o.pullers, func(pl plannedPuller) bool {
+	if p.o.onlyByQueue && s.Type == job.TypeQueue {
+		i := slices.IndexFunc(p.o.queueWorkers, func(pl plannedQueueWorker) bool {
 			return pl.queue == queue &&
 				cmp.Or(pl.space, job.DefaultNamespace) == cmp.Or(s.Namespace, job.DefaultNamespace)
 		})
@@ -46,9 +46,9 @@ func (p *plan) move(rng *rand.Rand, s *job.Spec) {
 func moved(p *plan, rng *rand.Rand) {
 	p.fits(6 * time.Second)
 	p.jobs = p.jobs[:0]
-	p.o.length, p.o.onlyPull = 3*time.Minute, true
+	p.o.length, p.o.onlyByQueue = 3*time.Minute, true
 	for _, q := range queueNames {
-		p.o.pullers = append(p.o.pullers, plannedPuller{queue: q, hands: 20})
+		p.o.queueWorkers = append(p.o.queueWorkers, plannedQueueWorker{queue: q, hands: 20})
 	}
 	p.steady(6, 3*time.Second, 0, 300*time.Millisecond, func(*job.Spec) {})
 	p.steady(2, 3*time.Second, 0, 300*time.Millisecond, func(s *job.Spec) { s.Priority = "low" })

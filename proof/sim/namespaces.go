@@ -30,7 +30,7 @@ func placeOf(name string) (space, plain string) {
 }
 
 // namespaces puts every other job of some plans into another namespace, under the name of the one before it, with
-// queues, calendars and pull workers of the same names on either side. The dice are its own, so that the others are
+// queues, calendars and queue workers of the same names on either side. The dice are its own, so that the others are
 // what they were without them.
 func (p *plan) namespaces(rng *rand.Rand) {
 	if !chance(rng, 0.4) {
@@ -53,17 +53,17 @@ func (p *plan) twins() {
 		c.Namespace = otherSpace
 		p.calendars = append(p.calendars, c)
 	}
-	for _, pl := range p.o.pullers {
+	for _, pl := range p.o.queueWorkers {
 		pl.space = otherSpace
-		p.o.pullers = append(p.o.pullers, pl)
+		p.o.queueWorkers = append(p.o.queueWorkers, pl)
 	}
 }
 
 // namesakes: two namespaces have jobs and queues of the same names, and nothing else in common: one of the queues is
-// paused or full while the other is not, and pull workers of both come and go, over changes of the leader.
+// paused or full while the other is not, and queue workers of both come and go, over changes of the leader.
 func namesakes(p *plan, rng *rand.Rand) {
-	p.o.ttl, p.o.onlyPull = 6*time.Second, true
-	p.o.pullers = []plannedPuller{{queue: queueNames[0], hands: 4}, {queue: queueNames[0], hands: 2}}
+	p.o.ttl, p.o.onlyByQueue = 6*time.Second, true
+	p.o.queueWorkers = []plannedQueueWorker{{queue: queueNames[0], hands: 4}, {queue: queueNames[0], hands: 2}}
 	queue := json.RawMessage(fmt.Sprintf(`{"queue":%q}`, queueNames[0]))
 	p.steady(6, 7*time.Second, time.Second, 6*time.Second, func(s *job.Spec) {
 		s.Type, s.Payload = job.TypeQueue, queue
@@ -79,7 +79,7 @@ func namesakes(p *plan, rng *rand.Rand) {
 	for i := range 8 {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(20+30*i)*time.Second + between(rng, 0, 10*time.Second),
-				kind: []string{"cut-puller", "deaf-puller", "transfer", "kill-puller"}[i%4], a: rng.IntN(4),
+				kind: []string{"cut-queue-worker", "deaf-queue-worker", "transfer", "kill-queue-worker"}[i%4], a: rng.IntN(4),
 				b: rng.IntN(p.o.nodes), lasts: p.o.ttl + between(rng, 0, 5*time.Second), x: rng.Uint64()})
 	}
 }

@@ -27,8 +27,8 @@ type options struct {
 	latency      time.Duration
 	base         time.Time
 	length       time.Duration
-	pullers      []plannedPuller
-	onlyPull     bool          // no other worker takes runs of queues
+	queueWorkers []plannedQueueWorker
+	onlyByQueue  bool          // no other worker takes runs of queues
 	spaces       bool          // there are two namespaces, and
 	kept         bool          // the last worker takes runs of the second one only
 	historyAge   time.Duration // 0: everything is kept
@@ -114,7 +114,7 @@ func newPlan(seed uint64) *plan {
 	} else {
 		p.storm(rng, change.zone, at)
 		p.queues(rand.New(rand.NewPCG(seed, 12)))
-		p.pull(rand.New(rand.NewPCG(seed, 13)))
+		p.addQueueWorkers(rand.New(rand.NewPCG(seed, 13)))
 		p.unfit(rand.New(rand.NewPCG(seed, 16)))
 	}
 	p.distinguish(rand.New(rand.NewPCG(seed, 15)))

@@ -19,7 +19,7 @@ func (p *plan) readCalls(rng *rand.Rand) {
 // oldReads: jobs are edited and read through all nodes, one of which believes that it leads when it was replaced.
 func oldReads(p *plan, rng *rand.Rand) {
 	p.o.ttl, p.o.workers = 15*time.Second, 1
-	p.o.pullers = []plannedPuller{{queue: queueNames[0], hands: 4}}
+	p.o.queueWorkers = []plannedQueueWorker{{queue: queueNames[0], hands: 4}}
 	p.steady(5, 5*time.Second, 0, time.Second, func(*job.Spec) {})
 	p.ask(rng, 120, "redefine", len(p.jobs), 5*time.Second, p.o.length)
 	p.ask(rng, 600, "read", len(p.jobs), 0, p.o.length)

@@ -253,7 +253,7 @@ var large = []string{"aborted-create", "grow-begin", "grow-behind", "grow-keys",
 var firstSeed = map[string]uint64{"nudged": 5}
 
 // small are directed plans that take little, for the race detector.
-var small = []string{"inherited", "late-pull"}
+var small = []string{"inherited", "late-queue"}
 
 // TestDirected runs the plans that are made for one thing to happen: CARILLON_SIM_DIRECTED seeds of each, two if it may
 // be long, and otherwise one seed of every sixth, or of the small ones in short. Those that are large are left out unless

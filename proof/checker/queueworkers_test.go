@@ -7,10 +7,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The leases of pull workers: what may take a run from one, and what may not.
-func TestPullWorkers(t *testing.T) {
+// The leases of queue workers: what may take a run from one, and what may not.
+func TestQueueWorkers(t *testing.T) {
 	lost := func(s *scene) {
-		s.in.Pull = []string{"p1", "p2"}
+		s.in.QueueWorkers = []string{"p1", "p2"}
 		s.attempt(sched(minute(1)), 1, "p1", minute(1), 31_000, Canceled, job.RunFailed, job.ReasonWorkerLost)
 		s.attempt(sched(minute(1)), 2, "p2", minute(1)+31_500, 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 	}
@@ -43,18 +43,18 @@ func TestPullWorkers(t *testing.T) {
 			s.in.Effects[0].Start, s.in.Effects[0].End = job.Instant(minute(1)+41_000), job.Instant(minute(1)+42_000)
 		}, RuleLive},
 		{"handed to two", nil, func(s *scene) {
-			s.in.Pull = []string{"p1", "p2"}
+			s.in.QueueWorkers = []string{"p1", "p2"}
 			s.attempt(sched(minute(1)), 1, "p1", minute(1), 1000, Succeeded, job.RunSucceeded, job.ReasonNone)
 			h := s.in.Handed[0]
 			h.Worker, h.At = "p2", h.At+1
 			s.in.Handed = append(s.in.Handed, h)
 		}, RuleFence},
 		{"told that it takes too long", timeout, func(s *scene) {
-			s.in.Pull = []string{"p1"}
+			s.in.QueueWorkers = []string{"p1"}
 			s.attempt(sched(minute(1)), 1, "p1", minute(1), 20_003, Canceled, job.RunDead, job.ReasonTimeout)
 		}, ""},
 		{"told that too early", timeout, func(s *scene) {
-			s.in.Pull = []string{"p1"}
+			s.in.QueueWorkers = []string{"p1"}
 			s.attempt(sched(minute(1)), 1, "p1", minute(1), 15_000, Canceled, job.RunDead, job.ReasonTimeout)
 		}, RuleLive},
 	} {

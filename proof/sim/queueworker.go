@@ -22,19 +22,19 @@ import (
 	"github.com/carillon-scheduler/carillon/proof/sim/network"
 )
 
-// plannedPuller is a pull worker of a plan.
-type plannedPuller struct {
+// plannedQueueWorker is a queue worker of a plan.
+type plannedQueueWorker struct {
 	queue string
 	hands int    // runs at a time
 	space string // the namespace; empty: the usual one
 }
 
-var pullerFaults = []string{"kill-puller", "kill-puller", "cut-puller", "cut-puller", "deaf-puller", "mute-puller",
-	"lag-puller", "stop-puller", "pause-puller"}
+var queueWorkerFaults = []string{"kill-queue-worker", "kill-queue-worker", "cut-queue-worker", "cut-queue-worker",
+	"deaf-queue-worker", "mute-queue-worker", "lag-queue-worker", "stop-queue-worker", "pause-queue-worker"}
 
-// pull gives some of the plans with queues pull workers. The dice are its own, so that the others are what they were
-// without them.
-func (p *plan) pull(rng *rand.Rand) {
+// addQueueWorkers gives some of the plans with queues workers that name one. The dice are its own, so that the others
+// are what they were without them.
+func (p *plan) addQueueWorkers(rng *rand.Rand) {
 	queues := false
 	for _, j := range p.jobs {
 		queues = queues || j.spec.Type == job.TypeQueue
@@ -44,13 +44,13 @@ func (p *plan) pull(rng *rand.Rand) {
 	}
 	for _, q := range queueNames {
 		for range 1 + rng.IntN(2) {
-			p.o.pullers = append(p.o.pullers, plannedPuller{queue: q, hands: 1 + rng.IntN(4)})
+			p.o.queueWorkers = append(p.o.queueWorkers, plannedQueueWorker{queue: q, hands: 1 + rng.IntN(4)})
 		}
 	}
-	p.o.onlyPull = chance(rng, 0.6)
+	p.o.onlyByQueue = chance(rng, 0.6)
 	for range 2 + rng.IntN(7) {
-		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, pullerFaults...),
-			a: rng.IntN(len(p.o.pullers)), x: rng.Uint64()}
+		f := plannedFault{at: between(rng, p.o.length/20, p.o.length), kind: pick(rng, queueWorkerFaults...),
+			a: rng.IntN(len(p.o.queueWorkers)), x: rng.Uint64()}
 		f.lasts = 2*time.Second + time.Duration(float64(60*time.Second)*rng.Float64()*rng.Float64())
 		p.faults = append(p.faults, f)
 	}
@@ -58,19 +58,19 @@ func (p *plan) pull(rng *rand.Rand) {
 
 // takes are the types of runs that nodes and workers with a session carry out.
 func (o *options) takes() []job.Type {
-	if o.onlyPull {
+	if o.onlyByQueue {
 		return runnerTypes[:2]
 	}
 	return runnerTypes
 }
 
-// puller is a machine with a pull worker on it.
-type puller struct {
+// queueWorker is a machine with a queue worker on it.
+type queueWorker struct {
 	c     *cluster
 	name  string
 	host  *network.Host
 	clock *clock
-	plannedPuller
+	plannedQueueWorker
 
 	mu   sync.Mutex
 	proc *process
@@ -78,19 +78,19 @@ type puller struct {
 	done chan struct{}
 }
 
-func newPuller(c *cluster, i int, p plannedPuller) *puller {
+func newQueueWorker(c *cluster, i int, p plannedQueueWorker) *queueWorker {
 	name := fmt.Sprintf("p%d", i+1)
-	return &puller{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, plannedPuller: p}
+	return &queueWorker{c: c, name: name, host: c.net.Host(name), clock: &clock{t: c.t}, plannedQueueWorker: p}
 }
 
-func (p *puller) start() {
+func (p *queueWorker) start() {
 	proc := newProcess(p.name)
 	run := &runner{rec: p.c.rec, proc: proc, seed: p.c.seed}
 	w := client.Worker{
 		Queue: p.queue, Namespace: cmp.Or(p.space, job.DefaultNamespace), Name: p.name, Concurrency: p.hands,
 		Tags: remoteTags, DrainTimeout: 10 * time.Second,
 		Clock: p.clock, Logger: slog.New(p.c.logs.handler(p.name)),
-		Handler: func(ctx context.Context, r *client.Run) error { return run.pulled(ctx, r) },
+		Handler: func(ctx context.Context, r *client.Run) error { return run.attempt(ctx, r) },
 		HTTPClient: &http.Client{Transport: &pollTap{http.Transport{DialContext: p.host.Dial(proc.dead),
 			MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}, p}},
 	}
@@ -110,7 +110,7 @@ func (p *puller) start() {
 	})
 }
 
-func (p *puller) take() (proc *process, stop context.CancelFunc, done chan struct{}) {
+func (p *queueWorker) take() (proc *process, stop context.CancelFunc, done chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stop, p.stop = p.stop, nil
@@ -118,7 +118,7 @@ func (p *puller) take() (proc *process, stop context.CancelFunc, done chan struc
 }
 
 // kill is kill -9. The goroutines of the process end a little later, and nothing of theirs is heard.
-func (p *puller) kill() bool {
+func (p *queueWorker) kill() bool {
 	proc, stop, _ := p.take()
 	if stop == nil {
 		return false
@@ -133,7 +133,7 @@ func (p *puller) kill() bool {
 }
 
 // end is SIGTERM.
-func (p *puller) end() bool {
+func (p *queueWorker) end() bool {
 	_, stop, done := p.take()
 	if stop == nil {
 		return false
@@ -143,14 +143,14 @@ func (p *puller) end() bool {
 	return true
 }
 
-func (p *puller) where() (string, *network.Host, *process) {
+func (p *queueWorker) where() (string, *network.Host, *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.name, p.host, p.proc
 }
 
-// pulled carries out an attempt of a pull worker.
-func (r *runner) pulled(ctx context.Context, run *client.Run) error {
+// attempt carries out an attempt of a queue worker.
+func (r *runner) attempt(ctx context.Context, run *client.Run) error {
 	key, err := job.ParseRunKey(run.RunID)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (r *runner) pulled(ctx context.Context, run *client.Run) error {
 // pollTap writes down what is in the answers to polls.
 type pollTap struct {
 	http.Transport
-	p *puller
+	p *queueWorker
 }
 
 func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
@@ -202,9 +202,9 @@ func (t *pollTap) RoundTrip(rq *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// inflictPuller breaks what stands between a pull worker and the cluster, one way or slowly. The rest is as with any
-// other worker.
-func (c *cluster) inflictPuller(p *puller, kind string, f plannedFault, rng *rand.Rand) {
+// inflictQueueWorker breaks what stands between a queue worker and the cluster, one way or slowly. The rest is as with
+// any other worker.
+func (c *cluster) inflictQueueWorker(p *queueWorker, kind string, f plannedFault, rng *rand.Rand) {
 	var servers []*network.Host
 	for _, s := range c.servers {
 		servers = append(servers, s.host)
