@@ -21,9 +21,12 @@ const (
 // open takes the seals off a message. A token has the sessions and claims that it was given; a node, whose sessions are
 // not sealed, has those with its name. A cluster that does not ask for tokens seals nothing.
 func (c *call) open(message any) error {
-	session, refs := namesIn(message)
-	if len(refs) > job.MaxItems {
-		return job.Invalid("", "send it in parts", "%d items are more than %d", len(refs), job.MaxItems)
+	session, list, refs := namesIn(message)
+	switch {
+	case list != "" && len(refs) == 0 && !c.packed(): // who writes JSON may have misspelled it, and would lose results
+		return job.Invalid(list, `send {"`+list+`":[…]}`, "no run is named")
+	case len(refs) > job.MaxItems:
+		return job.Invalid(list, "send it in parts", "%d items are more than %d", len(refs), job.MaxItems)
 	}
 	id := IdentityOf(c.r.Context())
 	switch {
@@ -69,25 +72,25 @@ func (c *call) open(message any) error {
 	return nil
 }
 
-// namesIn are the session and the claims that a message names.
-func namesIn(message any) (session *string, refs []*job.Ref) {
+// namesIn are the session and the claims that a message names; list is where those are.
+func namesIn(message any) (session *string, list string, refs []*job.Ref) {
 	switch q := message.(type) {
 	case *job.Poll:
 		session = &q.Session
 	case *job.Heartbeat:
-		session = &q.Session
+		session, list = &q.Session, "runs"
 		for i := range q.Runs {
 			refs = append(refs, &q.Runs[i].Ref)
 		}
 	case *job.Report:
-		session = &q.Session
+		session, list = &q.Session, "results"
 		for i := range q.Results {
 			refs = append(refs, &q.Results[i].Ref)
 		}
 	case *job.Output:
 		session, refs = &q.Session, []*job.Ref{&q.Ref}
 	}
-	return session, refs
+	return session, list, refs
 }
 
 func errOthersSession(id *Identity) error {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,6 +163,9 @@ func blame(data []byte, t reflect.Type) string {
 }
 
 func kindName(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "a string"
+	}
 	switch t.Kind() {
 	case reflect.Map, reflect.Struct:
 		return "an object"

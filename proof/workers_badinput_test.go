@@ -193,16 +193,15 @@ func TestWorkersBadInput(t *testing.T) {
 				field      string
 			}{
 				// The first item would be good: it is not done either.
-				{"report", results(`{"claim":7}`), job.CodeInvalid, "results.claim"},
-				{"report", results(`{"fence":"1"}`), job.CodeInvalid, "results.fence"},
-				{"report", results(`{"claim":"c_x","outcome":1}`), job.CodeInvalid, "results.outcome"},
-				{"report", results(ref(a, `,"outcome":"failed","retry_after":"soon"`)), job.CodeInvalid, ""},
+				{"report", results(`{"claim":7}`), job.CodeInvalid, "results"},
+				{"report", results(`{"fence":"1"}`), job.CodeInvalid, "results"},
+				{"report", results(`{"claim":"c_x","outcome":1}`), job.CodeInvalid, "results"},
+				{"report", results(ref(a, `,"outcome":"failed","retry_after":"soon"`)), job.CodeInvalid, "results"},
 				{"report", `{"result":[` + done(a) + `]}`, job.CodeInvalid, "results"},
 				{"report", `{"results":[` + done(a), job.CodeMalformed, ""},
 				{"heartbeat", batchOf("heartbeat", "", ref(a, ""), `7`), job.CodeInvalid, "runs"},
 				{"heartbeat", `{"runs":[]}`, job.CodeInvalid, "runs"},
 				{"poll", `{"worker":"v","free":-1}`, job.CodeInvalid, "free"},
-				{"poll", `{"worker":"v","wait":"2h"}`, job.CodeInvalid, "wait"},
 				{"poll", `{"session":"nonsense"}`, job.CodeInvalid, "session"},
 			} {
 				var p client.Problem

@@ -255,13 +255,15 @@ func TestWorkerBadInput(t *testing.T) {
 		{"poll?queue=", ``, job.CodeInvalid, "queue"},
 		{"poll?queue=a&queue=b", ``, job.CodeInvalid, "queue"},
 		{"heartbeat", ``, job.CodeMalformed, ""},
+		{"heartbeat?queue=q", `{}`, job.CodeInvalid, "runs"},
 		{"heartbeat", `{"runs":{}}`, job.CodeInvalid, "runs"},
 		{"heartbeat", `{"runs":[` + good + `,7]}`, job.CodeInvalid, "runs"},
 		{"heartbeat", `{"runs":[{"fence":-7}]}`, job.CodeInvalid, "runs"},
 		{"heartbeat", `{"runs":[{"claim":7}]}`, job.CodeInvalid, "runs"},
-		{"heartbeat", `{"runs":[` + many + good + `]}`, job.CodeInvalid, ""},
+		{"heartbeat", `{"runs":[` + many + good + `]}`, job.CodeInvalid, "runs"},
+		{"report", `{"results":[]}`, job.CodeInvalid, "results"},
 		{"report", `{"results":[{"fence":1,"output":{}}]}`, job.CodeInvalid, "results"},
-		{"report", `{"results":[` + strings.ReplaceAll(many+good, `"}`, `","outcome":"failed"}`) + `]}`, job.CodeInvalid, ""},
+		{"report", `{"results":[` + strings.ReplaceAll(many+good, `"}`, `","outcome":"failed"}`) + `]}`, job.CodeInvalid, "results"},
 		{"drop", `{}`, job.CodeNotFound, ""},
 	} {
 		o := api.Options{Workers: failing(errors.New("the leader was asked"))}
