@@ -124,7 +124,7 @@ func TestOpenAPIHasEveryFieldAndNoOther(t *testing.T) {
 		"Queue": wire.Queue{}, "QueueList": wire.QueueList{}, "Status": wire.Status{}, "Member": wire.Member{}, "WorkerStatus": wire.WorkerStatus{}, "Trouble": wire.Trouble{},
 		"JoinRequest": wire.JoinRequest{}, "JoinReply": wire.JoinReply{}, "NodeRequest": wire.NodeRequest{}, "NodeInfo": wire.NodeInfo{},
 		"HistoryStatus": wire.HistoryStatus{}, "HoldStatus": wire.HoldStatus{}, "ReleaseResult": wire.ReleaseResult{}, "Problem": wire.Problem{},
-		"Poll": job.Poll{}, "NodeRef": job.NodeRef{}, "PollReply": job.PollReply{}, "Ref": job.Ref{}, "Stop": job.Stop{}, "Heartbeat": job.Heartbeat{}, "Beat": job.Beat{},
+		"Poll": job.Poll{}, "NodeRef": job.NodeRef{}, "PollReply": job.PollReply{}, "Ref": job.Ref{}, "Stop": job.Stop{}, "Heartbeat": job.Heartbeat{},
 		"HeartbeatReply": job.HeartbeatReply{}, "Answer": job.Answer{}, "Report": job.Report{}, "Result": job.Result{}, "ReportReply": job.ReportReply{},
 		"Output": job.Output{}, "OutputReply": job.OutputReply{}, "RunOutput": job.RunOutput{},
 	} {

@@ -63,7 +63,8 @@ func (c *call) open(message any) error {
 			text, ok = c.seal.Open(sealClaim, text)
 		}
 		if !ok { // who knows a run and its fence, which every viewer sees, does not have it
-			return &job.Error{Code: job.CodeForbidden, Field: "claim", Remedy: "send the claim from the answer to the poll",
+			return &job.Error{Code: job.CodeForbidden, Field: "claim",
+				Remedy:  "send the claim from the answer to the poll",
 				Message: fmt.Sprintf("the claim %.80q was not given to this token", r.Claim)}
 		}
 		claim, _ := job.ParseClaim(text) //nolint:errcheck // it then names none, and its item is answered with that
@@ -80,7 +81,7 @@ func namesIn(message any) (session *string, list string, refs []*job.Ref) {
 	case *job.Heartbeat:
 		session, list = &q.Session, "runs"
 		for i := range q.Runs {
-			refs = append(refs, &q.Runs[i].Ref)
+			refs = append(refs, &q.Runs[i])
 		}
 	case *job.Report:
 		session, list = &q.Session, "results"
@@ -133,7 +134,7 @@ func (id *Identity) grants(p *job.Poll) error {
 	case p.Node != nil:
 		return job.Errorf(job.CodeForbidden, "leave it out", "only the node itself can speak for its worker")
 	case asks > slots:
-		return notGranted(field, id, "%d slots, including prefetch, not %d", slots, asks)
+		return notGranted(field, id, "%d slots, not %d", slots, asks)
 	}
 	types := g.Types
 	if len(types) == 0 && len(g.Queues) > 0 {

@@ -106,7 +106,7 @@ func TestTheWorkerOfAToken(t *testing.T) {
 	}
 	beat := `{"session":"` + a.Session + `","runs":[{"fence":9},{"claim":"` + claim + `"}]}`
 	want := []job.Ref{{Fence: 9}, {Claim: claim, Run: itsRun, Fence: 7}}
-	if p := l.tell(t, id, "heartbeat", beat, nil); p.Code != "" || l.beat.Session != ofN1 || l.beat.Runs[0].Ref != want[0] || l.beat.Runs[1].Ref != want[1] {
+	if p := l.tell(t, id, "heartbeat", beat, nil); p.Code != "" || l.beat.Session != ofN1 || l.beat.Runs[0] != want[0] || l.beat.Runs[1] != want[1] {
 		t.Errorf("%+v, %+v", p, l.beat)
 	}
 	other := &Identity{Token: "t2", Name: "other"}

@@ -28,7 +28,7 @@ func messages() []any {
 	return []any{
 		&job.Poll{Session: someSession, Worker: "wörker", Free: 7, Wait: job.Duration(10*time.Second + 1), Hold: ran,
 			Leave: true, Secret: "s\x00ecret", Namespace: "team", Types: []job.Type{job.TypeHTTP, job.TypeShell},
-			Tags: map[string]string{"zone": "a"}, Slots: 1280, Prefetch: 3, Version: "v1", Where: "here", Shared: true,
+			Tags: map[string]string{"zone": "a"}, Slots: 1280, Version: "v1", Where: "here", Shared: true,
 			Told: true, Node: &job.NodeRef{Cluster: "c", Epoch: 2, Recovery: "r", Instance: "i", Address: "a:1"}},
 		&job.Poll{},
 		&job.PollReply{Session: someSession, Lease: job.Duration(30 * time.Second), Waited: ran, Runs: []job.Assignment{
@@ -41,7 +41,7 @@ func messages() []any {
 				Payload: json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)},
 		}, Stop: []job.Stop{{Ref: ref, Why: job.StopTimeout}}, Watch: []job.Ref{ref, {Fence: 1}}, Ready: 5},
 		&job.PollReply{},
-		&job.Heartbeat{Session: someSession, Runs: []job.Beat{{Ref: ref, Ran: &ran}, {Ref: claim}}},
+		&job.Heartbeat{Session: someSession, Runs: []job.Ref{ref, claim}},
 		&job.Heartbeat{},
 		&job.HeartbeatReply{Lease: ran, Runs: []job.Answer{{Ref: ref, Status: job.StatusStop, Why: job.StopCanceled}}},
 		&job.HeartbeatReply{},
@@ -52,7 +52,7 @@ func messages() []any {
 			{Ref: claim, Outcome: job.OutcomeReturned},
 		}},
 		&job.ReportReply{Results: []job.Answer{{Ref: ref, Status: job.StatusOK, Repeated: true}, {}}},
-		&job.Output{Session: someSession, Ref: ref, Offset: 3, Data: []byte("a\xff"), StartedAt: someAt},
+		&job.Output{Session: someSession, Ref: ref, Offset: 3, Data: []byte("a\xff")},
 		&job.OutputReply{Watched: true},
 	}
 }

@@ -149,7 +149,7 @@ func TestLeaderCalls(t *testing.T) {
 		t.Fatalf("%+v, want %+v", a, want)
 	}
 	ref := job.Ref{Fence: a.Fence}
-	beat, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session, Runs: []job.Beat{{Ref: ref}}})
+	beat, err := l.Heartbeat(t.Context(), job.Heartbeat{Session: session, Runs: []job.Ref{ref}})
 	if err != nil || len(beat.Runs) != 1 || beat.Runs[0] != (job.Answer{Ref: ref, Status: job.StatusOK}) {
 		t.Errorf("%+v, %v", beat, err)
 	}

@@ -150,7 +150,7 @@ func liveADay(t *testing.T) {
 	s.must("submit", "--name", "hello", "--schedule", "@every 2s", "--http", "http://127.0.0.1:8080/hook?a=1&b=2",
 		"--body", `{"n":1}`, "--tag", "team=a", "--max-retries", "1")
 	a := s.nextRun()
-	s.begin(a, 3*time.Millisecond)
+	s.begin(3 * time.Millisecond)
 	s.end(a, 1200*time.Millisecond, job.Result{Outcome: job.OutcomeSucceeded})
 	s.stop()
 
@@ -159,23 +159,22 @@ func liveADay(t *testing.T) {
 	s.must("submit", "--name", "report", "--schedule", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--shell",
 		"make report", "--overlap", "queue", "--max-retries", "5", "--deadline", "1h")
 	a = s.worker.Take(t)
-	s.begin(a, 12*time.Millisecond)
+	s.begin(12 * time.Millisecond)
 	s.end(a, 24*time.Second, job.Result{Outcome: job.OutcomeFailed, Error: "status 500: \x1b[31mboom\nsecond line",
 		RetryAfter: job.Duration(10 * time.Second)})
 	s.advance(10 * time.Second)
 	a = s.worker.Take(t)
-	s.begin(a, 0)
+	s.begin(0)
 	s.end(a, time.Second, job.Result{Outcome: job.OutcomeFailed, Error: "status 500", Output: "first\nsecond\n"})
 	lived.died = a.Run.String()
 	a = s.nextRun()
-	s.begin(a, time.Millisecond)
+	s.begin(time.Millisecond)
 	s.end(a, time.Millisecond, job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: "status 404"})
 	a = s.nextRun()
-	s.begin(a, 2*time.Millisecond)
+	s.begin(2 * time.Millisecond)
 	lived.running = a.Run.String()
-	ran := job.Duration(noon.Sub(s.began))
 	worker.Session, worker.Secret = s.worker.Session, ""
-	lived.beat = job.Heartbeat{Session: worker.Session, Runs: []job.Beat{{Ref: job.Ref{Fence: a.Fence}, Ran: &ran}}}
+	lived.beat = job.Heartbeat{Session: worker.Session, Runs: []job.Ref{{Fence: a.Fence}}}
 	s.advance(noon.Sub(s.node().Clock.Now()))
 	s.stop()
 	lived.dir, lived.worker = dir, worker
@@ -227,12 +226,11 @@ func (s *shell) advance(d time.Duration) {
 	}
 }
 
-func (s *shell) begin(a job.Assignment, after time.Duration) {
+func (s *shell) begin(after time.Duration) {
 	s.t.Helper()
 	s.advance(after)
 	s.began = s.node().Clock.Now()
 	s.advance(time.Millisecond)
-	s.worker.Begin(s.t, a)
 }
 
 func (s *shell) end(a job.Assignment, after time.Duration, r job.Result) {

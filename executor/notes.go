@@ -69,8 +69,8 @@ func (s *Shell) note(a job.Assignment, mark string) (*groupNote, error) {
 	return n, nil
 }
 
-// attemptName tells an attempt from the others of this worker, in the name of a file: fences are numbers of a Raft group,
-// and two groups give out the same ones.
+// attemptName tells an attempt from the others of this worker, in the name of a file: fences are numbers of a Raft
+// group, and two groups give out the same ones.
 func attemptName(a *job.Assignment) string { return fmt.Sprintf("%d-%d", a.Run.Job.Group(), a.Fence) }
 
 // newMark is what tells an attempt from all others, also those of a cluster that was restored from the same backup.

@@ -60,8 +60,7 @@ type Poll struct {
 	Namespace string            `json:"namespace,omitempty"` // whose runs it takes; empty: those of all
 	Types     []Type            `json:"types,omitempty"`
 	Tags      map[string]string `json:"tags,omitempty"`
-	Slots     int               `json:"slots,omitempty"`    // how many runs it takes in all, with those not started
-	Prefetch  int               `json:"prefetch,omitempty"` // how many of them wait for another one to end
+	Slots     int               `json:"slots,omitempty"` // how many runs it takes in all
 	Version   string            `json:"version,omitempty"`
 	Where     string            `json:"where,omitempty"` // host, process and directory, for those who look for it
 	Node      *NodeRef          `json:"node,omitempty"`  // of the worker of a node, whose id is the worker's name
@@ -189,14 +188,7 @@ func (a *Assignment) UnmarshalJSON(b []byte) error {
 // Heartbeat extends the leases of the claims that it names, without a Raft write, and says nothing of others.
 type Heartbeat struct {
 	Session string `json:"session,omitempty"`
-	Runs    []Beat `json:"runs"`
-}
-
-// Beat names a claim in hand. Ran is how long the attempt has been running, 0s: it has not begun; without it the job's
-// timeout counts from when the run was handed out.
-type Beat struct {
-	Ref
-	Ran *Duration `json:"ran,omitempty"`
+	Runs    []Ref  `json:"runs"`
 }
 
 // HeartbeatReply answers item by item, in order.
@@ -301,8 +293,6 @@ type Output struct {
 	Ref
 	Offset int64  `json:"offset"` // of Data in all that was written; a gap was too long ago to be kept
 	Data   []byte `json:"data"`
-	// StartedAt is when the attempt began: what is watched is shown as running before the next heartbeat says so.
-	StartedAt Instant `json:"started_at,omitzero"`
 }
 
 // OutputReply answers an Output.

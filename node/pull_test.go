@@ -46,7 +46,7 @@ func (n *testNode) complete(r job.Assignment) job.Answer {
 		Results: []job.Result{{Ref: job.Ref{Claim: r.Claim}, Outcome: job.OutcomeSucceeded}}}).Results[0]
 }
 
-// pullers counts the sessions that pull workers of a name have.
+// pullers counts the sessions that workers of a queue with a name have.
 func (c *cluster) pullers(name string) (n int) {
 	for _, m := range c.members {
 		if e := m.tracker.Epoch(); e != nil {
@@ -60,7 +60,7 @@ func (c *cluster) pullers(name string) (n int) {
 	return n
 }
 
-// Every node takes the calls of pull workers; a poll that waits at one is given up when its client hangs up.
+// Every node takes the calls of workers of queues; a poll that waits at one is given up when its client hangs up.
 func TestPullThroughAnyNode(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -76,7 +76,7 @@ func TestPullThroughAnyNode(t *testing.T) {
 	if len(r.Runs) != 1 || r.Runs[0].JobName != "one" {
 		t.Fatalf("%+v", r)
 	}
-	beat := job.Heartbeat{Runs: []job.Beat{{Ref: job.Ref{Claim: r.Runs[0].Claim}}}}
+	beat := job.Heartbeat{Runs: []job.Ref{{Claim: r.Runs[0].Claim}}}
 	if x := ok[job.HeartbeatReply](leader.testNode, "POST", "/api/v1/workers:heartbeat?queue=q",
 		beat); x.Runs[0].Status != job.StatusOK {
 		t.Errorf("%+v", x)

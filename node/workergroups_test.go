@@ -138,7 +138,7 @@ func TestNodesWorkForGroupsLedElsewhere(t *testing.T) {
 	}
 }
 
-// A pull worker of a cluster with several groups gets the runs of its queue from the queue's group.
+// A worker of a queue of a cluster with several groups gets the runs of its queue from the queue's group.
 func TestPullOfAGroup(t *testing.T) {
 	realTime(t)
 	t.Parallel()

@@ -37,7 +37,7 @@ func killsOf(t *testing.T) (kills int, span time.Duration) {
 }
 
 // TestKills kills leaders, followers and workers at random moments under a mixed load: jobs that fire every second,
-// runs by hand, one-offs for nodes, workers and pull workers. What is down comes back at once. Then the checker asks of
+// runs by hand, one-offs for nodes, workers and workers of queues. What is down comes back at once. Then the checker asks of
 // every occurrence what became of it.
 func TestKills(t *testing.T) {
 	kills, span := killsOf(t)

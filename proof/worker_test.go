@@ -255,8 +255,8 @@ func TestWorkerUsage(t *testing.T) {
 	}
 }
 
-// TestCancelAndReplaceReachTheAttempt on the node's own worker and on one elsewhere. (Pull workers:
-// client.TestWorkerCancelAndReplace.)
+// TestCancelAndReplaceReachTheAttempt on the node's own worker and on one elsewhere. (Workers of
+// queues: client.TestWorkerCancelAndReplace.)
 func TestCancelAndReplaceReachTheAttempt(t *testing.T) {
 	beside(t)
 	binary := harness.Build(t)
@@ -407,7 +407,7 @@ exec curl -sS -o /dev/null -X POST -H "Carillon-Fence: $CARILLON_FENCE" -H "Idem
 
 const pullEnv = "CARILLON_PROOF_PULL"
 
-// pullProcess is this test binary as a pull worker, written with the Go library.
+// pullProcess is this test binary as a worker of a queue, written with the Go library.
 func pullProcess(t *testing.T, n *harness.Node, name, dir, target string) *process {
 	t.Helper()
 	exe, err := os.Executable()

@@ -133,7 +133,7 @@ func (c *crew) stop(m *member) {
 
 const crewEnv = "CARILLON_PROOF_CREW"
 
-// crewMain is this test binary as a pull worker with a handler in Go: it calls the target as an http job would.
+// crewMain is this test binary as a worker of a queue with a handler in Go: it calls the target as an http job would.
 func crewMain(args string) int {
 	a := strings.Split(args, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

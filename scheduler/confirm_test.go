@@ -42,9 +42,7 @@ func TestUnconfirmedLeaderExtendsNothing(t *testing.T) {
 		}
 		beat := func(session string, refs ...job.Ref) error {
 			m := job.Heartbeat{Session: session}
-			for _, ref := range refs {
-				m.Runs = append(m.Runs, job.Beat{Ref: ref})
-			}
+			m.Runs = append(m.Runs, refs...)
 			_, err := s.Heartbeat(t.Context(), m)
 			return err
 		}

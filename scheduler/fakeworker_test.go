@@ -252,9 +252,8 @@ func (f *fakeWorker) beatLoop(ctx context.Context, s *Scheduler) {
 		}
 		f.mu.Lock()
 		m := job.Heartbeat{Session: f.is.Session}
-		for fence, h := range f.set {
-			ran := job.Duration(time.Since(h.began))
-			m.Runs = append(m.Runs, job.Beat{Ref: job.Ref{Fence: fence}, Ran: &ran})
+		for fence := range f.set {
+			m.Runs = append(m.Runs, job.Ref{Fence: fence})
 		}
 		mute := f.mute || len(m.Runs) == 0
 		f.mu.Unlock()
@@ -408,7 +407,7 @@ func (h *hand) names(fences ...uint64) []job.Answer {
 	h.t.Helper()
 	m := job.Heartbeat{Session: h.is.Session}
 	for _, f := range fences {
-		m.Runs = append(m.Runs, job.Beat{Ref: job.Ref{Fence: f}})
+		m.Runs = append(m.Runs, job.Ref{Fence: f})
 	}
 	r, err := h.s.Heartbeat(context.Background(), m)
 	if err != nil {

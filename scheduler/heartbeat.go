@@ -27,9 +27,9 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 	}
 	s.heardLocked(from)
 	for i := range h.Runs {
-		b, a := &h.Runs[i], &out.Runs[i]
-		if c := s.namedLocked(from, b.Ref, a); c != nil {
-			s.beatLocked(c, b.Ran, mono, a)
+		a := &out.Runs[i]
+		if c := s.namedLocked(from, h.Runs[i], a); c != nil {
+			s.beatLocked(c, mono, a)
 		} else if a.Status == job.StatusGone {
 			if gone = true; mutant.On(mutant.Revive) {
 				a.Status = job.StatusOK
@@ -44,16 +44,7 @@ func (s *Scheduler) Heartbeat(ctx context.Context, h job.Heartbeat) (job.Heartbe
 }
 
 // beatLocked extends the lease of a claim, and says whether its attempt is to stop.
-func (s *Scheduler) beatLocked(c *claim, ran *job.Duration, mono time.Duration, a *job.Answer) {
-	if ran != nil {
-		c.started, c.deadline = 0, 0
-		if *ran > 0 {
-			c.started = job.At(s.o.Clock.Now().Add(-time.Duration(*ran)))
-			c.deadline = mono - time.Duration(*ran) + c.timeout
-		}
-	} else if c.started == 0 {
-		c.started = job.Instant(c.claimedAt) // an earlier leader handed it out, at a time that is not known here
-	}
+func (s *Scheduler) beatLocked(c *claim, mono time.Duration, a *job.Answer) {
 	if !c.canceling && c.overdue(mono) {
 		// Its lease is not extended any more: a worker that does not stop has what is left of it to be told.
 		a.Status, a.Why = job.StatusStop, job.StopTimeout
@@ -90,7 +81,9 @@ func (s *Scheduler) namedLocked(from job.Session, ref job.Ref, a *job.Answer) *c
 	case from.Term != 0 && (c.x.key != keyOf(from) || c.x.owner != from.Owner):
 		a.Why = "another worker holds this run"
 	default:
-		c.x.arrive(c)
+		if c.x.arrive(c); c.started == 0 {
+			c.started = job.Instant(c.claimedAt) // an earlier leader handed it out, at a time that is not known here
+		}
 		a.Status, a.Why = job.StatusOK, ""
 		return c
 	}

@@ -76,7 +76,7 @@ type loop struct {
 	pauseEnd  time.Duration
 	scanErr   string
 	held      bool // the log says that this leader holds
-	hinted    bool // sessions with credit were told that runs wait
+	hinted    bool // workers of several groups were told that runs wait
 	behind    bool // the last turn left something to be read
 	unfilled  bool // the wheels do not reach as far ahead as they should
 }

@@ -260,8 +260,8 @@ func (l *loop) relist() {
 	}
 }
 
-// hint tells the workers that have other leaders too how many entries wait that they could take: they move credit here
-// that is idle elsewhere.
+// hint tells the workers that have other leaders too how many entries wait that they could take: they offer more slots
+// here then.
 func (l *loop) hint() {
 	s := l.s
 	if !s.sharing.Load() || l.ready == 0 && !l.hinted {

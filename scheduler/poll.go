@@ -24,7 +24,7 @@ const (
 	// it.
 	pollFloor = 100 * time.Millisecond
 	// nodeWait is what the poll of a node waits at most: each one looks whether the node is a member still.
-	nodeWait = 2 * time.Second
+	nodeWait = 5 * time.Second
 	// maxHold is how long an offer stands at most without a poll.
 	maxHold = 5 * time.Second
 	// settleTick is how often a poll looks whether claims for it are still on their way through the log, settleLimit
@@ -217,17 +217,7 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 		fills := make([]*filled, len(chunk))
 		err := s.st.View(func(v *store.View) error {
 			for i, c := range chunk {
-				row, ok, err := v.Run(c.run)
-				if err != nil || !ok || row.Fence != c.fence {
-					continue
-				}
-				// An edit since the claim would make another payload of the same fence. Its worker was told of neither,
-				// so the run goes back and is claimed anew.
-				if def, ok, err := v.Definition(c.run.Job); err == nil && ok &&
-					(def.Version == row.Version || mutant.On(mutant.ResendEdited)) {
-					fills[i] = s.fill(&def.Spec, def.Spec.SecretRefs())
-					out[i] = s.assignment(c, row.Key, &def.Spec)
-				}
+				out[i], fills[i] = s.sameAssignment(v, c)
 			}
 			return nil
 		})
@@ -253,6 +243,20 @@ func (s *Scheduler) resend(x *session, claims []*claim) {
 	x.wakePoll()
 	s.mu.Unlock()
 	wait.Wake(s.wake)
+}
+
+// sameAssignment is what a claim was handed out with; nil: that cannot be had. An edit since the claim would make
+// another payload of the same fence: its worker was told of neither, so the run goes back and is claimed anew.
+func (s *Scheduler) sameAssignment(v *store.View, c *claim) (*job.Assignment, *filled) {
+	row, ok, err := v.Run(c.run)
+	if err != nil || !ok || row.Fence != c.fence {
+		return nil, nil
+	}
+	def, ok, err := v.Definition(c.run.Job)
+	if err != nil || !ok || def.Version != row.Version && !mutant.On(mutant.ResendEdited) {
+		return nil, nil
+	}
+	return s.assignment(c, row.Key, &def.Spec), s.fill(&def.Spec, def.Spec.SecretRefs())
 }
 
 // lineUpLocked puts a claim in line for the polls of its session, unless it lacks a secret.
@@ -325,9 +329,9 @@ func (x *session) speaks(q *poll) bool {
 }
 
 // settled says whether an answer would have in it what is being claimed for its worker at this moment; late, that it
-// was waited for long enough. A poll whose offer stands gets that with the next one, and waits only for what it does
-// not offer room for any more. For any other it would have to go back. That one also takes what follows, until it is
-// full or nothing came for a moment: of a job's occurrences the next one is due only when the one before is claimed.
+// was waited for long enough. A poll whose offer stands gets that with the next one. For any other it would have to go
+// back. That one also takes what follows, until it is full or nothing came for a moment: of a job's occurrences the
+// next one is due only when the one before is claimed.
 func (x *session) settled(q *poll) (settled, late bool) {
 	now := time.Now()
 	if q.settle.IsZero() {
@@ -338,7 +342,7 @@ func (x *session) settled(q *poll) (settled, late bool) {
 	}
 	late = !now.Before(q.settle)
 	if q.Hold > 0 {
-		return !x.resending && x.reserved <= max(0, x.capacity-x.open), late
+		return !x.resending, late
 	}
 	if q.over || late || now.Sub(q.grew) >= settleQuiet {
 		x.capacity = min(x.capacity, x.open) // nothing more is claimed for it
@@ -368,9 +372,7 @@ func (s *Scheduler) answerLocked(x *session, q *poll) job.PollReply {
 			size > maxPollBytes) {
 			break // it is next
 		}
-		if c.unsent = false; x.ahead == 0 {
-			c.started = now
-		}
+		c.unsent, c.started = false, now
 		c.timeout = cmp.Or(max(time.Duration(c.assignment.Timeout), 0), time.Duration(job.DefaultTimeout))
 		c.deadline = mono + c.timeout
 		c.until = mono + s.leaseTime()

@@ -150,9 +150,7 @@ func (s *Scheduler) repeated(ctx context.Context, answers []job.Answer, reported
 func completedBy(c *claim, r job.Result, mono time.Duration) job.Result {
 	r.Ref = c.ref()
 	if r.StartedAt == 0 {
-		if r.StartedAt = c.started; r.StartedAt == 0 {
-			r.StartedAt = job.Instant(c.claimedAt) // handed out by an earlier leader
-		}
+		r.StartedAt = c.started
 		r.TimedOut = r.TimedOut || r.Outcome == job.OutcomeFailed && c.overdue(mono)
 	}
 	if r.Outcome == job.OutcomeFailed && r.Error == "" && !r.TimedOut {

@@ -30,8 +30,7 @@ type session struct {
 	secrets              []string
 	types                []job.Type
 	tags                 map[string]string
-	slots                int // with what it prefetches
-	ahead                int // what it prefetches
+	slots                int
 	shared               bool
 	draining             bool // it takes no more, or gets no more as its node is no member
 
@@ -72,7 +71,7 @@ type claim struct {
 
 	until    time.Duration // the end of the lease, on Clock.Mono
 	timeout  time.Duration
-	deadline time.Duration // when that is over; 0: it has not begun
+	deadline time.Duration // when that is over; 0: it was not handed out
 	told     bool          // its worker was told of that
 	started  job.Instant   // 0: it is not known to have begun
 
@@ -92,7 +91,7 @@ func (x *session) describe(p *job.Poll) (news bool) {
 	x.where, x.from, x.version, x.node = p.Where, p.From, p.Version, p.Node
 	x.namespace, x.types, x.tags, x.secrets = p.Namespace, p.Types, p.Tags, p.Secrets
 	x.draining = x.draining || p.Leave // a poll that it gave up before may come after the last one
-	x.shared, x.ahead = p.Shared, max(0, p.Prefetch)
+	x.shared = p.Shared
 	return news
 }
 
@@ -133,17 +132,16 @@ func (x *session) count(space, n int) {
 const shareOf = 8
 
 // leaves says that a namespace may take one more slot and leaves enough to others: as many slots as it has on this
-// worker, up to an eighth of them. A worker of one namespace has no others. What a worker fetches in advance counts as
-// no slot here: it would wait behind the runs of the one that has them all.
+// worker, up to an eighth of them. A worker of one namespace has no others.
 func (x *session) leaves(space int) bool {
 	if x.namespace != "" || mutant.On(mutant.TakeAll) {
 		return true
 	}
-	held, slots := 0, x.slots-x.ahead
+	held := 0
 	if space < len(x.held) {
 		held = int(x.held[space])
 	}
-	return slots-x.busy() > min(held, max(1, slots/shareOf))
+	return x.slots-x.busy() > min(held, max(1, x.slots/shareOf))
 }
 
 // inHand says whether there are claims of the session in the log, or on their way there.

@@ -198,8 +198,7 @@ type WorkerInfo struct {
 	Namespace   string // whose runs it takes; empty: those of all
 	Types       []job.Type
 	Tags        map[string]string
-	Slots       int // without what it prefetches
-	Busy        int // may be more, by that
+	Slots, Busy int
 	LastHeard   time.Time
 	Where       string // host, process and directory, as it told
 	Waiting     bool   // it has runs in hand from before this leadership and has not come yet
@@ -214,7 +213,7 @@ func (s *Scheduler) Workers() []WorkerInfo {
 	for k, x := range s.sessions {
 		out = append(out, WorkerInfo{Worker: k.worker, Incarnation: k.incarnation, Version: x.version,
 			Namespace: x.namespace, Types: x.types, Tags: x.tags,
-			Slots: x.slots - x.ahead, Busy: x.open, Where: x.where, Waiting: !x.present(),
+			Slots: x.slots, Busy: x.open, Where: x.where, Waiting: !x.present(),
 			LastHeard: now.Add(x.heard - mono)})
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int {

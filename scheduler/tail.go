@@ -106,9 +106,6 @@ func (s *Scheduler) Output(_ context.Context, o job.Output) (job.OutputReply, er
 	if err != nil || c == nil {
 		return job.OutputReply{}, err
 	}
-	if o.StartedAt != 0 {
-		c.started = o.StartedAt
-	}
 	t := s.tails[o.Fence]
 	if t == nil || now > t.until || o.Offset < 0 {
 		delete(s.tails, o.Fence)

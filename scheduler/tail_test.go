@@ -43,24 +43,28 @@ func (h *hand) watch(fence uint64) string {
 func (h *hand) sends(fence uint64, text string) (watched bool) {
 	h.t.Helper()
 	r, err := h.s.Output(h.t.Context(),
-		job.Output{Session: h.is.Session, Ref: job.Ref{Fence: fence}, Data: []byte(text), StartedAt: job.At(time.Now())})
+		job.Output{Session: h.is.Session, Ref: job.Ref{Fence: fence}, Data: []byte(text)})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	return r.Watched
 }
 
-// A run whose output comes is running, also before a heartbeat says so.
-func TestOutputSaysThatARunHasStarted(t *testing.T) {
+// A run is running from when it was handed out; under the next leader, when its worker has named it.
+func TestStarted(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		s := w.lead()
-		h := w.hand("w1", 4, func(p *job.Poll) { p.Prefetch = 2 })
+		h := w.hand("w1", 4)
 		_, a := h.one(nil)
+		if at, known := s.Started("w1", h.incarnation(), a.Fence); !known || at != job.At(time.Now()) {
+			t.Errorf("it began at %s (%t)", at, known)
+		}
+		s = w.lead()
 		if at, known := s.Started("w1", h.incarnation(), a.Fence); known {
-			t.Fatalf("it began at %s before its worker said so", at)
+			t.Errorf("it began at %s before its worker said so", at)
 		}
 		h.sends(a.Fence, "hello")
-		if at, known := s.Started("w1", h.incarnation(), a.Fence); !known || at != job.At(time.Now()) {
+		if at, known := s.Started("w1", h.incarnation(), a.Fence); !known || at != a.ClaimedAt {
 			t.Errorf("it began at %s (%t)", at, known)
 		}
 	})

@@ -89,16 +89,13 @@ func (s *Scheduler) firstStamp(ctx context.Context) error {
 
 // loadClaims reads the open claims. Nothing but this leadership can change them, and it does not serve yet. Each has a
 // full lease: what its worker did lately is not known here. Its timeout is the one that it was given with, and counts
-// from the claim.
+// anew: two leaders' clocks may differ, and a worker may keep to it by itself.
 func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 	out, classes := map[sessionKey]*session{}, map[uint32]job.Class{}
 	mono, lease := s.o.Clock.Mono(), s.leaseTime()
 	if mutant.On(mutant.HalfLease) {
 		lease -= s.o.TTL / 2
 	}
-	// Rounded up, as the claim's stamp is rounded down: a worker that stops at its timeout must not be too early to be
-	// believed.
-	wall := s.o.Clock.Now().Add(time.Millisecond - 1).UnixMilli()
 	var from job.RunKey
 	for more := true; more; {
 		more = false
@@ -126,11 +123,10 @@ func (s *Scheduler) loadClaims() (map[sessionKey]*session, error) {
 					x = &session{key: key, owner: r.Owner, heard: mono}
 					out[key] = x
 				}
-				timeout := time.Duration(cmp.Or(max(r.Timeout, 0), time.Duration(job.DefaultTimeout).Milliseconds()))
+				timeout := cmp.Or(max(time.Duration(r.Timeout), 0)*time.Millisecond, time.Duration(job.DefaultTimeout))
 				c := &claim{run: k, space: s.space(class.Namespace), fence: r.Fence, attempt: r.Attempt,
 					claimedAt: r.ClaimedAt, inherited: true, canceling: r.Status == job.RunCanceling,
-					until: mono + lease, timeout: timeout * time.Millisecond,
-					deadline: max(1, mono+(time.Duration(r.ClaimedAt-wall)+timeout)*time.Millisecond)}
+					until: mono + lease, timeout: timeout, deadline: mono + timeout}
 				if len(class.Secrets) > 0 {
 					c.unmasked = &unmasked{namespace: class.Namespace, names: class.Secrets}
 				}

@@ -122,28 +122,3 @@ func TestResultWithoutTimesDuringAHold(t *testing.T) {
 		})
 	}
 }
-
-// A worker that stops a run at the timeout it was given has reached it, though the job has a longer one by now, and
-// whichever part of a millisecond anybody's clock was in when its leader changed.
-func TestTimeoutUnderTheNextLeader(t *testing.T) {
-	for i := range 16 {
-		run(t, func(t *testing.T, w *world) {
-			const timeout = 20 * time.Second
-			w.log.latency = 0
-			w.lead()
-			id := w.queueJob(func(s *job.Spec) { s.Timeout = job.Duration(timeout) })
-			w.trigger(id)
-			time.Sleep(time.Duration(i%4) * 250 * time.Microsecond)
-			r, _ := w.pullOne(job.Poll{})
-			end := time.Now().Add(timeout)
-			w.edit(id, func(s *job.Spec) { s.Timeout = job.Duration(10 * time.Minute) })
-			time.Sleep(time.Second + time.Duration(i/4)*250*time.Microsecond)
-			w.lead()
-			time.Sleep(time.Until(end))
-			w.fail(r, nil)
-			if got := w.summary(id)[0]; got != "failed(timeout)" {
-				t.Error(i, got)
-			}
-		})
-	}
-}

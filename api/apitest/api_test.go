@@ -355,7 +355,7 @@ func TestRoutes(t *testing.T) {
 
 		{"worker opens a session", "POST", "/workers:poll", nil, `{"worker":"w2","secret":"s","types":["http"],"slots":1,"free":1,"later":1}`, 200, "", `"lease":"30s","runs":[]`},
 		{"worker polls", "POST", "/workers:poll?group=0", nil, `{"session":$session,"types":["shell"],"free":2,"wait":"10s"}`, 200, "", `"run_id":"r_2.`},
-		{"worker heartbeats", "POST", "/workers:heartbeat", nil, `{"session":$session,"runs":[{"fence":$fence,"ran":"2s"}]}`, 200, "", `[{"fence":$fence,"status":"ok"}]`},
+		{"worker heartbeats", "POST", "/workers:heartbeat", nil, `{"session":$session,"runs":[{"fence":$fence}]}`, 200, "", `[{"fence":$fence,"status":"ok"}]`},
 		{"worker heartbeats by claim", "POST", "/workers:heartbeat?queue=mail", nil, `{"runs":[{"claim":$claim},{"claim":"c_1.5.m.7"}]}`, 200, "", `[{"claim":$claim,"fence":$fence,"status":"ok"},{"claim":"c_1.5.m.7","fence":7,"status":"gone","why":"`},
 		{"worker heartbeats without sense", "POST", "/workers:heartbeat", nil, `{"runs":[{"fence":$fence},{"claim":"r_1.5.m","fence":$fence}]}`, 200, "", `{"claim":"r_1.5.m","status":"invalid"`},
 		{"worker heartbeats, another's session", "POST", "/workers:heartbeat", nil, `{"session":"mine","runs":[{"fence":$fence}]}`, 400, job.CodeInvalid, `"field":"session"`},

@@ -180,7 +180,7 @@ func TestAttackWorkerSession(t *testing.T) {
 				var got [4]int
 				var p [4]wire.Problem
 				got[0], p[0] = tell(t, n, "/api/v1/workers:poll", try.token, job.Poll{Session: try.session, Types: []job.Type{job.TypeHTTP}, Free: 1}, nil)
-				got[1], p[1] = tell(t, n, "/api/v1/workers:heartbeat", try.token, job.Heartbeat{Session: try.session, Runs: []job.Beat{{Ref: h.ref()}}}, nil)
+				got[1], p[1] = tell(t, n, "/api/v1/workers:heartbeat", try.token, job.Heartbeat{Session: try.session, Runs: []job.Ref{h.ref()}}, nil)
 				got[2], p[2] = tell(t, n, "/api/v1/workers:output", try.token, job.Output{Session: try.session, Ref: h.ref(), Data: []byte("x")}, nil)
 				got[3], p[3] = tell(t, n, "/api/v1/workers:report", try.token, h.report(try.session), nil)
 				for k := range got {
@@ -238,7 +238,7 @@ func sealsAfterFailover(t *tenure) {
 		t.Errorf("%d %+v", status, p)
 	}
 	var beaten job.HeartbeatReply
-	byClaim := job.Heartbeat{Runs: []job.Beat{{Ref: job.Ref{Claim: h.run.Claim}}}}
+	byClaim := job.Heartbeat{Runs: []job.Ref{{Claim: h.run.Claim}}}
 	if status, p := tell(t, leader, "/api/v1/workers:heartbeat", token, byClaim, &beaten); status != 200 || beaten.Runs[0].Status != job.StatusOK {
 		t.Errorf("%d %+v %+v", status, p, beaten)
 	}
@@ -352,7 +352,7 @@ func TestAttackClaim(t *testing.T) {
 				if name == "plain" && i > 0 {
 					break
 				}
-				for call, body := range map[string]any{"heartbeat?queue=mail": job.Heartbeat{Runs: []job.Beat{{Ref: try.ref}}},
+				for call, body := range map[string]any{"heartbeat?queue=mail": job.Heartbeat{Runs: []job.Ref{try.ref}},
 					"report?queue=mail": job.Report{Results: []job.Result{{Ref: try.ref, Outcome: job.OutcomeSucceeded}}}} {
 					var answers struct{ Runs, Results []job.Answer }
 					status, p := tell(t, n, "/api/v1/workers:"+call, try.token, body, &answers)

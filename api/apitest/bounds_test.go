@@ -91,7 +91,7 @@ func requestsOfATokenAreBounded(t *tenure) {
 		t.Errorf("%d", status)
 	}
 	for range 200 { // ten times what others may do
-		beat := job.Heartbeat{Session: "s1.x", Runs: []job.Beat{{Ref: job.Ref{Fence: 1}}}}
+		beat := job.Heartbeat{Session: "s1.x", Runs: []job.Ref{{Fence: 1}}}
 		if status, p := tell(t, leader, "/api/v1/workers:heartbeat", worker, beat, nil); status != 409 ||
 			p.Code != job.CodeSessionUnknown {
 			t.Fatalf("%d %+v", status, p)

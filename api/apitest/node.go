@@ -315,13 +315,3 @@ func (w *Worker) Report(t testing.TB, a job.Assignment, r job.Result) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 }
-
-// Begin says that the attempt of a run has started.
-func (w *Worker) Begin(t testing.TB, a job.Assignment) {
-	t.Helper()
-	ran := job.Duration(time.Millisecond)
-	beat := job.Heartbeat{Session: w.Session, Runs: []job.Beat{{Ref: job.Ref{Fence: a.Fence}, Ran: &ran}}}
-	if _, err := w.Workers.Heartbeat(t.Context(), beat); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -103,7 +103,6 @@ func world(t testing.TB) *scene {
 	w.worker.Report(t, run("daily"), job.Result{Outcome: job.OutcomeFailed, Error: "status 500"})
 	w.worker.Report(t, run("hourly"), job.Result{Outcome: job.OutcomeFailed, Permanent: true, Error: "exit 1"})
 	open := run("daily")
-	w.worker.Begin(t, open)
 	_, err = b.RunJob(ctx, "hourly", rq()) // waits to be taken
 	must(err)
 	serve(t, b, "PUT", "/api/v1/calendars/xmas", nil, `{"dates":["12-25"]}`)

@@ -61,7 +61,7 @@ func (p *pump) run(ctx context.Context, session string) {
 		beat := job.Heartbeat{Session: session}
 		for fence, at := range began {
 			if now < at+3500 {
-				beat.Runs = append(beat.Runs, job.Beat{Ref: job.Ref{Fence: fence}})
+				beat.Runs = append(beat.Runs, job.Ref{Fence: fence})
 				continue
 			}
 			done = append(done, job.Result{Ref: job.Ref{Fence: fence}, Outcome: job.OutcomeSucceeded, StartedAt: at, FinishedAt: now})

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A pull worker in Go whose token is revoked stops what it does and ends with that reason; it used to ask for ever.
+// A worker in Go whose token is revoked stops what it does and ends with that reason; it used to ask for ever.
 func TestPullWorkerWithARevokedToken(t *testing.T) {
 	t.Parallel()
 	n := apitest.Start(t, apitest.Secure)

@@ -16,7 +16,7 @@ import (
 )
 
 // Runs with secrets go to workers of nodes, and to those whose token was granted all that they need: by the protocol of
-// workers and by that of pull workers. Others wait in vain, and are told why.
+// workers and by that of workers of a queue. Others wait in vain, and are told why.
 func TestSecretsGoToGrantedWorkersOnly(t *testing.T) {
 	n := apitest.Start(t, apitest.Secure, apitest.Keys)
 	put := func(space, name string) {

@@ -73,7 +73,6 @@ func text(t testing.TB, v any) string {
 func TestWorkerMessages(t *testing.T) {
 	run := job.RunKey{Job: 1<<63 + 17, At: noon.UnixMilli(), Origin: job.OriginBackfill}
 	ref := func(fence uint64) job.Ref { return job.Ref{Fence: fence} }
-	ran := job.Duration(time.Second)
 	var poll job.Poll
 	var heartbeat job.Heartbeat
 	var report job.Report
@@ -125,12 +124,12 @@ func TestWorkerMessages(t *testing.T) {
 		answer    any
 	}{
 		{"poll", &job.Poll{Session: "s1.a", Worker: "wörker", Free: 7, Wait: job.Duration(10 * time.Second), Hold: job.Duration(time.Second), Leave: true, Secret: "s", Namespace: "team-a",
-			Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 1280, Prefetch: 2, Version: "v1", Where: "here",
+			Types: []job.Type{job.TypeHTTP, job.TypeShell}, Tags: map[string]string{"zone": "a"}, Slots: 1280, Version: "v1", Where: "here",
 			Node: &job.NodeRef{Cluster: "c", Epoch: 2, Instance: "i", Address: "a:1"}, Shared: true, Told: true}, &poll, answered},
-		{"heartbeat", &job.Heartbeat{Session: "s1.a", Runs: []job.Beat{{Ref: ref(math.MaxUint64), Ran: &ran}, {Ref: ref(1)}}}, &heartbeat, &beaten},
+		{"heartbeat", &job.Heartbeat{Session: "s1.a", Runs: []job.Ref{ref(math.MaxUint64), ref(1)}}, &heartbeat, &beaten},
 		{"report", &job.Report{Session: "s1.a", Results: []job.Result{{Ref: ref(99), Outcome: job.OutcomeFailed, Permanent: true, TimedOut: true, EgressDenied: true, RetryAfter: job.Duration(time.Hour),
 			Error: "status 500: <boom>", Output: "a\nü", StartedAt: job.At(noon), FinishedAt: job.At(noon) + 1}, {Ref: ref(100), Outcome: job.OutcomeReturned}}}, &report, &reported},
-		{"output", &job.Output{Session: "s1.a", Ref: ref(99), Offset: 7, Data: []byte("hi"), StartedAt: job.At(noon)}, &output, &watched},
+		{"output", &job.Output{Session: "s1.a", Ref: ref(99), Offset: 7, Data: []byte("hi")}, &output, &watched},
 	} {
 		for _, in := range []string{"", "application/json; charset=utf-8", wire.MediaMsgpack} {
 			want := wire.MediaJSON
@@ -335,7 +334,7 @@ func TestWhatTheLeaderIsAsked(t *testing.T) {
 	tell("heartbeat", `{"session":"s","runs":`+items+`}`, `{"lease":"0s","runs":[]}`)
 	tell("report?queue=mail", `{"results":`+items+`}`, `{"results":[]}`)
 	tell("output", `{"claim":"c_1.5.m.7"}`, `{"watched":false}`)
-	if !reflect.DeepEqual(beat.Runs, []job.Beat{{Ref: read}, {Ref: none}, {Ref: bare}}) || output.Ref != read ||
+	if !reflect.DeepEqual(beat.Runs, []job.Ref{read, none, bare}) || output.Ref != read ||
 		!reflect.DeepEqual(report.Results, []job.Result{{Ref: read}, {Ref: none}, {Ref: bare}}) {
 		t.Errorf("%+v\n%+v\n%+v", beat, report, output)
 	}
@@ -440,7 +439,7 @@ func FuzzWorkers(f *testing.F) {
 	ref := job.Ref{Fence: 7, Claim: "c_1.5.m.7"}
 	for i, m := range []any{
 		&job.Poll{Session: "s1.AAAAAAAAAHc", Worker: "w", Free: 5, Types: []job.Type{"http"}, Tags: map[string]string{"a": "b"}, Slots: 1},
-		&job.Heartbeat{Session: "s1.AAAAAAAAAHc", Runs: []job.Beat{{Ref: ref, Ran: new(job.Duration)}}},
+		&job.Heartbeat{Session: "s1.AAAAAAAAAHc", Runs: []job.Ref{ref}},
 		&job.Report{Results: []job.Result{{Ref: ref, Outcome: job.OutcomeSucceeded, Output: "x", RetryAfter: 5}}},
 		&job.Output{Ref: ref, Data: []byte("x")},
 		&job.Poll{Worker: "w", Secret: "s"},

@@ -16,7 +16,7 @@ func TestLargeMessagesOfWorkersPass(t *testing.T) {
 	var p job.PollReply
 	for i := range uint64(job.MaxItems) {
 		ref := job.Ref{Fence: 1<<16 + i}
-		h.Runs = append(h.Runs, job.Beat{Ref: ref, Ran: new(job.Duration)})
+		h.Runs = append(h.Runs, ref)
 		beaten.Runs = append(beaten.Runs, job.Answer{Ref: ref, Status: job.StatusOK})
 		r.Results = append(r.Results, job.Result{Ref: ref, Outcome: job.OutcomeReturned})
 		a.Results = append(a.Results, job.Answer{Ref: ref, Status: job.StatusOK})

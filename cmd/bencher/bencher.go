@@ -118,7 +118,8 @@ func (f *flags) duration(o *bench.Options, d time.Duration) {
 
 func (f *flags) target(o *bench.Options) {
 	f.Flags().StringVar(&o.Target, "target", bench.TargetNoop,
-		"noop: worker processes that answer at once; queue: the same with calls that name a queue; http: a local server")
+		"noop: worker processes that answer at once; queue: the same with calls that name a queue; "+
+			"http: a local server")
 	f.workers(o)
 }
 

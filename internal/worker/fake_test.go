@@ -310,7 +310,7 @@ func (l *fakeLeader) Heartbeat(ctx context.Context, h job.Heartbeat) (reply job.
 	}
 	reply.Lease = job.Duration(l.ttl)
 	for _, b := range h.Runs {
-		a := job.Answer{Ref: b.Ref, Status: job.StatusGone}
+		a := job.Answer{Ref: b, Status: job.StatusGone}
 		if c := l.namedLocked(by, b.Fence); c != nil {
 			if a.Status = job.StatusOK; c.stop != "" {
 				a.Status, a.Why = job.StatusStop, c.stop

@@ -272,9 +272,9 @@ func (w *Worker) heartbeats(ctx context.Context, g *group) {
 func (w *Worker) heartbeat(ctx context.Context, g *group, limit time.Duration) bool {
 	w.mu.Lock()
 	session := g.session
-	var all []job.Beat
+	var all []job.Ref
 	for fence := range g.held {
-		all = append(all, job.Beat{Ref: job.Ref{Fence: fence}})
+		all = append(all, job.Ref{Fence: fence})
 	}
 	w.mu.Unlock()
 	if session == "" {

@@ -63,7 +63,7 @@ func (w *Worker) sendOutput(g *group, a *attempt) {
 		if len(data) > 0 || time.Since(sent) >= outputQuiet {
 			call, stop := context.WithTimeout(w.base, outputTimeout)
 			reply, err := g.leader.Output(call, job.Output{Session: session, Ref: job.Ref{Fence: a.Fence},
-				Offset: offset, Data: data, StartedAt: a.started})
+				Offset: offset, Data: data})
 			stop()
 			if err != nil || !reply.Watched {
 				return // the watcher asks again

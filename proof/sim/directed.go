@@ -217,8 +217,8 @@ func lateQueue(p *plan, rng *rand.Rand) {
 	})
 	for i := range 13 {
 		p.faults = append(p.faults,
-			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second), kind: "deaf-queue-worker",
-				a:     3 + i%2,
+			plannedFault{at: time.Duration(20+20*i)*time.Second + between(rng, 0, 5*time.Second),
+				kind: "deaf-queue-worker", a: 3 + i%2,
 				lasts: p.o.ttl + between(rng, 2*time.Second, 5*time.Second), x: rng.Uint64()})
 	}
 }

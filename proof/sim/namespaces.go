@@ -79,7 +79,8 @@ func namesakes(p *plan, rng *rand.Rand) {
 	for i := range 8 {
 		p.faults = append(p.faults,
 			plannedFault{at: time.Duration(20+30*i)*time.Second + between(rng, 0, 10*time.Second),
-				kind: []string{"cut-queue-worker", "deaf-queue-worker", "transfer", "kill-queue-worker"}[i%4], a: rng.IntN(4),
-				b: rng.IntN(p.o.nodes), lasts: p.o.ttl + between(rng, 0, 5*time.Second), x: rng.Uint64()})
+				kind: []string{"cut-queue-worker", "deaf-queue-worker", "transfer", "kill-queue-worker"}[i%4],
+				a:    rng.IntN(4), b: rng.IntN(p.o.nodes),
+				lasts: p.o.ttl + between(rng, 0, 5*time.Second), x: rng.Uint64()})
 	}
 }

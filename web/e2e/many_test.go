@@ -79,10 +79,10 @@ func TestAnHourOfRuns(t *testing.T) {
 			`"payload":{"queue":"all"}}`, i)
 	})
 	create(t, n, "tick", "@every 1s", "true")
-	var held []job.Beat
+	var held []job.Ref
 	w := take(t, n, "all", many, func(_ *taker, runs []job.Assignment) {
 		for _, r := range runs {
-			held = append(held, job.Beat{Ref: job.Ref{Fence: r.Fence}})
+			held = append(held, job.Ref{Fence: r.Fence})
 		}
 	})
 	b := open(t, "http://"+n.Addr, usual)

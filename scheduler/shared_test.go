@@ -1,11 +1,9 @@
 package scheduler
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/fsm"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -57,45 +55,6 @@ func TestOnlyPollsOfferSharedSlots(t *testing.T) {
 		h.is.Session = old
 		h.shares(job.Poll{Free: 3, Wait: minute, Told: true}, 3, 1)
 	})
-}
-
-// A poll that takes back what one before it offered is answered when nothing is on its way above what it leaves: its
-// slots are another group's then. For what takes too long it is sent back.
-func TestSharedSlotsAreTakenBack(t *testing.T) {
-	for name, slow := range map[string]time.Duration{"soon": settleLimit / 2, "late": 3 * settleLimit} {
-		t.Run(name, func(t *testing.T) {
-			run(t, func(t *testing.T, w *world) {
-				w.lead()
-				h := w.sharer()
-				ctx, giveUp := context.WithCancel(context.Background())
-				ended := make(chan job.PollReply)
-				go func() {
-					r, _ := h.askWith(ctx, job.Poll{Free: 4, Wait: minute, Hold: job.Duration(maxHold)})
-					ended <- r
-				}()
-				id := w.create("@manual", nil)
-				time.Sleep(time.Second)
-				w.setFault(func(cmd fsm.Command) (error, bool) {
-					if _, ok := cmd.(*fsm.Claim); ok {
-						time.Sleep(slow)
-					}
-					return nil, true
-				})
-				w.trigger(id)
-				time.Sleep(50 * time.Millisecond)
-				giveUp()
-				if r := <-ended; len(r.Runs) > 0 {
-					t.Fatalf("%+v", r)
-				}
-				if slow > settleLimit {
-					_, err := h.ask(job.Poll{Hold: job.Duration(maxHold)})
-					wantCode(t, err, job.CodeNotReady)
-					time.Sleep(slow)
-				}
-				h.shares(job.Poll{}, 1, 0)
-			})
-		})
-	}
 }
 
 // A worker without free slots hears that runs wait, once; and that they do not any more with the next answer.
